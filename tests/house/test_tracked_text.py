@@ -9,9 +9,9 @@ from support.house import ROOMS, ROOT
 
 pytestmark = pytest.mark.source
 
-# written so that this file does not find itself
-MACHINE_PATH = re.compile(r"/(?:home|Users|work|root)" + "/" + r"[A-Za-z]")
-REGISTRY = re.compile(r"index-url|pythonhosted[.]org|pypi[.]org/simple".replace("-", "[-]"))
+# character classes keep this file from finding itself
+MACHINE_PATH = re.compile(r"/(?:home|Users|work|root)/[A-Za-z]")
+REGISTRY = re.compile(r"index[-]url|pythonhosted[.]org|pypi[.]org/simple")
 SUFFIXES = {".py", ".toml", ".txt", ".md", ".mmd", ".yaml", ".yml", ".cfg", ".sh"}
 
 
