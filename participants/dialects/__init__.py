@@ -1,5 +1,7 @@
-"""How the abstract verbs of the core become a wire generation's routes and models."""
+"""Dialects: one for each wire generation. It maps verbs to routes and replies to outcomes."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from quiesce.participants.dialects.base import CallSpec, Dialect, Reading, WireCall
+
+__all__ = ["CallSpec", "Dialect", "Reading", "WireCall"]

@@ -1,5 +1,1 @@
-"""Generation A of the wire: role-specific routes and their models (wire-protocol part one)."""
-
-from __future__ import annotations
-
-__all__: list[str] = []
+"""Generation A: the role-specific control routes of NeMo Gym's checkpoint participants (wire-protocol part one)."""
