@@ -24,6 +24,8 @@ def body_excerpt(body: bytes, chars_max: int = BODY_CHARS_MAX) -> str:
 
 
 def escaped(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """``value`` as an ASCII literal, at most ``chars_max`` characters (F-44)."""
+    """``value`` as an ASCII literal, at most ``chars_max`` characters (F-44); of a collection only its kind."""
+    if not isinstance(value, str | bytes | int | float | None):
+        return f"a {type(value).__name__}"
     text = ascii(value[: chars_max + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."

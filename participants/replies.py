@@ -88,8 +88,8 @@ class DrainProgress:
 
     ``inflight`` lists calls where the server does (a coordinator gives only the total). ``blockers`` are an
     agent's executions that hold up the cut, ``executions`` all that are neither finished nor retired.
-    ``completions`` are the receipts of finished results that nobody has acknowledged;
-    ``unreceipted`` those finished attempts for which the server gave no receipt.
+    Of the ``completed_unacknowledged`` finished results that nobody has acknowledged, ``completions`` are the
+    receipts and ``unreceipted`` the attempts for which the server gave none. ``sessions`` are a resource server's.
     """
 
     state: str
@@ -100,6 +100,8 @@ class DrainProgress:
     workers_missing: int = 0
     running: int = 0
     parked: int = 0
+    without_boundary: int = 0
+    completed_unacknowledged: int = 0
     sessions: int = 0
     blockers: tuple[Blocker, ...] = ()
     executions: tuple[Blocker, ...] = ()
@@ -115,12 +117,10 @@ class DrainProgress:
             parts.append(f"{self.workers_acknowledged} of {self.workers_expected} workers acknowledged")
         if self.running:
             parts.append(f"{self.running} executions running")
-        without = sum(blocker.without_boundary for blocker in self.blockers)
-        if without:
-            parts.append(f"{without} executions without a boundary")
-        finished = len(self.completions) + len(self.unreceipted)
-        if finished:
-            parts.append(f"{finished} finished results unacknowledged")
+        if self.without_boundary:
+            parts.append(f"{self.without_boundary} executions parked without a boundary")
+        if self.completed_unacknowledged:
+            parts.append(f"{self.completed_unacknowledged} finished results unacknowledged")
         return ", ".join(parts)
 
 

@@ -122,10 +122,10 @@ class Dialect(Protocol):
         ...
 
     def read_progress(self, spec: CallSpec, status: int, headers: Mapping[str, str], body: bytes) -> Reading:
-        """What the reply to ``progress_call(spec)`` means: a DrainProgress, with an outcome that is no step of a cut."""
+        """What the reply to ``progress_call(spec)`` means: a DrainProgress, and no step of a cut."""
         ...
 
-    def probes(self, role: Role, phases: Sequence[Phase], *, coordinator: bool) -> tuple[WireCall, ...]:
+    def probes(self, role: Role, phases: Sequence[Phase]) -> tuple[WireCall, ...]:
         """Calls without effect that show whether the routes of these phases exist (wire-protocol F23)."""
         ...
 

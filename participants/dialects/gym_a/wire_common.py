@@ -34,6 +34,7 @@ __all__ = [
     "IdQuery",
     "IdentityStr",
     "LiveModel",
+    "LiveReceipt",
     "RelativePath",
     "Request",
     "RestoreRequest",

@@ -1,0 +1,25 @@
+"""What pydantic found wrong, in one short line that names the field's path."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import ValidationError
+
+from quiesce.participants.excerpts import escaped, printable
+
+__all__ = ["first_problems"]
+
+PROBLEMS_MAX: Final = 3
+
+
+def first_problems(error: ValidationError) -> str:
+    """At most three problems, each with the field's path, what it should be and what was found (F-47)."""
+    found = error.errors(include_url=False, include_context=False)
+    lines = []
+    for problem in found[:PROBLEMS_MAX]:
+        path = ".".join(printable(str(part), 40) for part in problem["loc"]) or "the whole"
+        got = "" if problem["type"] == "missing" else f" (found {escaped(problem['input'], 60)})"
+        lines.append(f"{path}: {printable(problem['msg'])}{got}")
+    more = len(found) - PROBLEMS_MAX
+    return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
