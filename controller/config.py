@@ -30,6 +30,7 @@ from pydantic import (
 from quiesce.controller.config_environment import Overrides, read_overrides
 from quiesce.controller.configuration_errors import ConfigurationProblems, describe_problems
 from quiesce.controller.urls import check_base_url
+from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity
 from quiesce.participants.identity import check_identity
@@ -37,7 +38,6 @@ from quiesce.participants.identity import check_identity
 __all__ = [
     "Config",
     "DeploymentConfig",
-    "DrainOrder",
     "ParticipantConfig",
     "StragglerPolicy",
     "load_config",
@@ -54,13 +54,6 @@ Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Seconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_S_MAX, allow_inf_nan=False)]
 BaseUrl = Annotated[str, Strict(), AfterValidator(check_base_url)]
-
-
-class DrainOrder(StrEnum):
-    """Whether agents are asked to park while the policies still drain, or only when every policy is drained."""
-
-    OVERLAPPED = "overlapped"
-    POLICIES_FIRST = "policies_first"
 
 
 class StragglerPolicy(StrEnum):
@@ -136,7 +129,7 @@ class Config(_Settings):
     hold_timeout_s: Seconds = Field(default=600.0, description="the time to keep them so")
     control_timeout_s: Seconds = Field(default=60.0, description="the time for one short call, such as capabilities")
     release_timeout_s: Seconds = Field(default=60.0, description="the time to get a resume through to one participant")
-    drain: DrainOrder = Field(default=DrainOrder.OVERLAPPED, description="when agents are asked to park")
+    drain: DrainMode = Field(default=DrainMode.OVERLAPPED, description="when agents are asked to park")
     straggler_policy: StragglerPolicy = Field(default=StragglerPolicy.WAIT, description="what to do with a straggler")
     straggler_after_s: Seconds | None = Field(default=None, description="from when on an execution is a straggler")
     token_variable: Text | None = Field(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiesce.controller.config import Config, DeploymentConfig, DrainOrder, load_config, parse_config
+from quiesce.controller.config import Config, DeploymentConfig, load_config, parse_config
 from quiesce.controller.config_environment import SETTINGS
 from quiesce.controller.configuration_errors import ConfigurationProblems
+from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.errors import ConfigurationError
 
@@ -51,7 +52,7 @@ def test_a_whole_file_is_read() -> None:
     config = parse(WHOLE)
     assert config.root == Path("/shared/run-7")
     assert (config.reach_timeout_s, config.hold_timeout_s) == (90, 600.5)
-    assert config.drain is DrainOrder.POLICIES_FIRST
+    assert config.drain is DrainMode.POLICIES_FIRST
     assert (config.straggler_after_s, config.token_variable, config.enabled) == (30, "MY_TOKEN", True)
     main = config.deployment["main"]
     assert [participant.name for participant in main.participants] == ["policy_model", "judge", "agent"]
@@ -98,7 +99,7 @@ def test_the_environment_overrides_every_scalar_setting() -> None:
     assert config.root == Path("/elsewhere")
     assert (config.enabled, config.hash_trainer_files) == (False, True)
     assert (config.reach_timeout_s, config.straggler_after_s) == (100, 7.5)
-    assert (config.drain, config.token_variable) == (DrainOrder.OVERLAPPED, "OTHER")
+    assert (config.drain, config.token_variable) == (DrainMode.OVERLAPPED, "OTHER")
 
 
 def test_unrelated_and_empty_variables_are_left_alone() -> None:
