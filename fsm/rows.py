@@ -1,0 +1,426 @@
+"""Rows, guards and tables: how a state machine is declared, checked and stepped.
+
+A table is data. Its guards are closed expressions over named facts, its effects are names; nothing in it is
+callable by the outside, so that one declaration can be run, drawn, emitted as Promela and explored.
+
+Declare a table of your own::
+
+    TABLE = Table(
+        name="door", states=Door, events=Push, initial=Door.SHUT, final=frozenset(),
+        guards=(Guard("unlocked", IsTrue("unlocked"), "the lock is open"),),
+        effects=(), rows=(Row(Door.SHUT, Push.PUSH, ("unlocked",), Door.OPEN, (), "an open lock lets it swing"), ...),
+    )
+
+Building it checks it (DefinitionError): known names, at most six guards a pair, at most one row for every
+verdict of the guards, every state reachable, no dead end, a deadline on every state that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import product
+from typing import Final, Generic, TypeVar
+
+from quiesce.fsm.errors import DefinitionError
+from quiesce.fsm.vocabulary import DeadlineClass
+
+__all__ = [
+    "Accepted",
+    "AllOf",
+    "AnyOf",
+    "Equal",
+    "Expression",
+    "Facts",
+    "Guard",
+    "IsTrue",
+    "IsZero",
+    "Negation",
+    "Refused",
+    "Row",
+    "Table",
+]
+
+GUARDS_A_PAIR_MAX: Final = 6
+
+Facts = Mapping[str, object]
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class IsTrue:
+    """Holds when the fact is truthy; an absent fact is false."""
+
+    fact: str
+
+    def holds(self, facts: Facts) -> bool:
+        return bool(facts.get(self.fact))
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.fact,)
+
+    def __str__(self) -> str:
+        return self.fact
+
+
+@dataclass(frozen=True, slots=True)
+class IsZero:
+    """Holds when the fact is known and is zero; an absent fact is not zero."""
+
+    fact: str
+
+    def holds(self, facts: Facts) -> bool:
+        return facts.get(self.fact, 1) == 0
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.fact,)
+
+    def __str__(self) -> str:
+        return f"{self.fact} = 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Holds when both facts are known and equal."""
+
+    left: str
+    right: str
+
+    def holds(self, facts: Facts) -> bool:
+        left = facts.get(self.left)
+        return left is not None and left == facts.get(self.right)
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.left, self.right)
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """Holds when the inner expression does not."""
+
+    inner: Expression
+
+    def holds(self, facts: Facts) -> bool:
+        return not self.inner.holds(facts)
+
+    def reads(self) -> tuple[str, ...]:
+        return self.inner.reads()
+
+    def __str__(self) -> str:
+        return f"not ({self.inner})"
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Holds when every part holds."""
+
+    parts: tuple[Expression, ...]
+
+    def holds(self, facts: Facts) -> bool:
+        return all(part.holds(facts) for part in self.parts)
+
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.reads())
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Holds when at least one part holds."""
+
+    parts: tuple[Expression, ...]
+
+    def holds(self, facts: Facts) -> bool:
+        return any(part.holds(facts) for part in self.parts)
+
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.reads())
+
+    def __str__(self) -> str:
+        return " or ".join(f"({part})" for part in self.parts)
+
+
+Expression = IsTrue | IsZero | Equal | Negation | AllOf | AnyOf
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A named condition over facts.
+
+    ``meaning`` is the sentence that is true when it holds; ``otherwise`` the one that is true when it does not,
+    and is what a refusal says.
+    """
+
+    name: str
+    test: Expression
+    meaning: str
+    otherwise: str
+
+    def reads(self) -> tuple[str, ...]:
+        """Names of the facts that the verdict depends on, each once."""
+        return tuple(dict.fromkeys(self.test.reads()))
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S, E]):
+    """One legal step: in ``source``, on ``event``, when every guard has its wanted verdict, go to ``target``.
+
+    ``guards`` are names; ``!name`` wants the guard not to hold. ``effects`` are names of control calls and other
+    consequences, in order. ``refusal`` marks a row that answers with a refusal and leaves the state as it was;
+    renderers leave such rows out of pictures and keep them in tables. ``source_ref`` names the recording, the
+    section or the F number that the row comes from, where there is one.
+    """
+
+    source: S
+    event: E
+    guards: tuple[str, ...]
+    target: S
+    effects: tuple[str, ...]
+    reason: str
+    deadline: DeadlineClass = DeadlineClass.NONE
+    refusal: bool = False
+    source_ref: str = ""
+
+    def wants(self) -> dict[str, bool]:
+        """Guard name to the verdict that this row needs."""
+        return {name.removeprefix("!"): not name.startswith("!") for name in self.guards}
+
+    def __str__(self) -> str:
+        guards = f" [{', '.join(self.guards)}]" if self.guards else ""
+        return f"{self.source.value} --{self.event.value}{guards}--> {self.target.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[S, E]):
+    """The step was taken: ``row`` says where to and with which effects."""
+
+    row: Row[S, E]
+
+    @property
+    def target(self) -> S:
+        return self.row.target
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The step was not taken and nothing changed. ``verdicts`` has every guard that the pair's rows read."""
+
+    machine: str
+    state: str
+    event: str
+    reason: str
+    verdicts: tuple[tuple[str, bool], ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Guards that did not hold."""
+        return tuple(name for name, verdict in self.verdicts if not verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell(Generic[S, E]):
+    """All that can happen for one (state, event): a preallocated result for each verdict of its guards."""
+
+    guards: tuple[Guard, ...]
+    results: tuple[Accepted[S, E] | Refused, ...]
+
+    def step(self, facts: Facts) -> Accepted[S, E] | Refused:
+        mask = 0
+        bit = 1
+        for guard in self.guards:
+            if guard.test.holds(facts):
+                mask |= bit
+            bit <<= 1
+        return self.results[mask]
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Generic[S, E]):
+    """A whole machine, checked when it is built.
+
+    ``waiting`` states are those in which the machine waits for the outside: each needs a deadline class.
+    ``resting`` states report an outcome but may be left again (in doubt, held closed). ``final`` states are
+    never left. ``abort_event``, where there is one, must be possible in each state of ``abortable_from``.
+
+    Raises:
+        DefinitionError: the declaration is wrong; the message names the row and what to do.
+    """
+
+    name: str
+    title: str
+    states: type[S]
+    events: type[E]
+    initial: S
+    guards: tuple[Guard, ...]
+    effects: tuple[str, ...]
+    rows: tuple[Row[S, E], ...]
+    final: frozenset[S] = frozenset()
+    resting: frozenset[S] = frozenset()
+    waiting: Mapping[S, DeadlineClass] = field(default_factory=dict)
+    abort_event: E | None = None
+    abortable_from: frozenset[S] = frozenset()
+    unused_states: frozenset[S] = frozenset()
+    """Members of ``states`` that this machine leaves out on purpose (a variant of a shared vocabulary)."""
+    _cells: dict[tuple[S, E], _Cell[S, E]] = field(init=False, repr=False)
+    _absent: dict[tuple[S, E], Refused] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_cells", {})
+        object.__setattr__(self, "_absent", {})
+        _check_vocabulary(self)
+        for pair, rows in _by_pair(self.rows).items():
+            self._cells[pair] = _build_cell(self, pair[0], pair[1], rows)
+        for state in self.states:
+            for event in self.events:
+                if (state, event) not in self._cells:
+                    self._absent[(state, event)] = _no_row(self, state, event)
+        _check_shape(self)
+
+    def step(self, state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
+        """The row that holds for these facts, or why none does. Pure; changes nothing.
+
+        ``facts`` maps fact names to plain values; a fact that is absent makes a guard that needs it fail.
+        """
+        cell = self._cells.get((state, event))
+        if cell is None:
+            return self._absent[(state, event)]
+        return cell.step(facts)
+
+    def pair_guards(self, state: S, event: E) -> tuple[Guard, ...]:
+        """The guards that the rows of this pair read, in the order of their verdict bits."""
+        cell = self._cells.get((state, event))
+        return cell.guards if cell else ()
+
+    def result_for(self, state: S, event: E, mask: int) -> Accepted[S, E] | Refused:
+        """The preallocated result for verdict bits ``mask`` (bit i belongs to guard i of :meth:`pair_guards`)."""
+        cell = self._cells.get((state, event))
+        return cell.results[mask] if cell else self._absent[(state, event)]
+
+    def used_states(self) -> tuple[S, ...]:
+        """States of this machine in declaration order."""
+        return tuple(state for state in self.states if state not in self.unused_states)
+
+
+def _by_pair(rows: Iterable[Row[S, E]]) -> dict[tuple[S, E], list[Row[S, E]]]:
+    pairs: dict[tuple[S, E], list[Row[S, E]]] = {}
+    for row in rows:
+        pairs.setdefault((row.source, row.event), []).append(row)
+    return pairs
+
+
+def _build_cell(table: Table[S, E], state: S, event: E, rows: list[Row[S, E]]) -> _Cell[S, E]:
+    known = {guard.name: guard for guard in table.guards}
+    names = tuple(dict.fromkeys(name for row in rows for name in row.wants()))
+    if len(names) > GUARDS_A_PAIR_MAX:
+        raise DefinitionError(
+            f"table {table.name}: ({state.value}, {event.value}) reads {len(names)} guards; at most "
+            f"{GUARDS_A_PAIR_MAX} can be checked exhaustively. Split the event or join guards into one."
+        )
+    results: list[Accepted[S, E] | Refused] = []
+    for verdicts in product((False, True), repeat=len(names)):
+        # product varies the last name fastest; bit i must be guard i, so read it reversed
+        by_name = dict(zip(names, reversed(verdicts), strict=True))
+        holding = [row for row in rows if all(by_name[name] == wanted for name, wanted in row.wants().items())]
+        if len(holding) > 1:
+            raise DefinitionError(
+                f"table {table.name}: two rows hold for ({state.value}, {event.value}) when {by_name}: "
+                f"'{holding[0]}' and '{holding[1]}'. Make their guards exclude each other."
+            )
+        results.append(Accepted(holding[0]) if holding else _none_holds(table, state, event, by_name, known))
+    return _Cell(tuple(known[name] for name in names), tuple(results))
+
+
+def _none_holds(table: Table[S, E], state: S, event: E, verdicts: dict[str, bool], known: dict[str, Guard]) -> Refused:
+    sentences = [known[name].meaning if verdict else known[name].otherwise for name, verdict in verdicts.items()]
+    reason = f"{table.name}: '{event.value}' is refused in '{state.value}': {'; '.join(sentences)}"
+    return Refused(table.name, state.value, event.value, reason, tuple(verdicts.items()))
+
+
+def _no_row(table: Table[S, E], state: S, event: E) -> Refused:
+    legal = sorted({row.event.value for row in table.rows if row.source is state})
+    legal_text = ", ".join(legal) if legal else "nothing: it is final"
+    reason = f"{table.name}: '{event.value}' is not possible in '{state.value}' (possible there: {legal_text})"
+    return Refused(table.name, state.value, event.value, reason, ())
+
+
+def _check_vocabulary(table: Table[S, E]) -> None:
+    guard_names = [guard.name for guard in table.guards]
+    if len(set(guard_names)) != len(guard_names):
+        raise DefinitionError(f"table {table.name}: a guard is declared twice: {sorted(guard_names)}")
+    for number, row in enumerate(table.rows, start=1):
+        fault = _row_fault(table, row, guard_names)
+        if fault:
+            raise DefinitionError(f"table {table.name}, row {number} ({row}): {fault}")
+    _check_usage(table)
+
+
+def _row_fault(table: Table[S, E], row: Row[S, E], guard_names: list[str]) -> str | None:
+    """What is wrong with one row and what to do, or None."""
+    unknown_guards = [name for name in row.wants() if name not in guard_names]
+    unknown_effects = [effect for effect in row.effects if effect not in table.effects]
+    members = isinstance(row.source, table.states) and isinstance(row.target, table.states)
+    faults = (
+        (bool(unknown_guards), f"unknown guard {unknown_guards}; declare it in the table's guards"),
+        (bool(unknown_effects), f"unknown effect {unknown_effects}; declare it in the table's effects"),
+        (len(row.wants()) != len(row.guards), "names a guard twice, or with its own opposite"),
+        (not row.reason, "a row needs a one-line reason"),
+        (row.refusal and row.source is not row.target, "a refusal leaves the state as it was"),
+        (
+            row.source in table.unused_states or row.target in table.unused_states,
+            "names a state that the table declares unused",
+        ),
+        (not members, f"source and target must be members of {table.states.__name__}"),
+        (not isinstance(row.event, table.events), f"the event must be a member of {table.events.__name__}"),
+    )
+    return next((text for is_fault, text in faults if is_fault), None)
+
+
+def _check_usage(table: Table[S, E]) -> None:
+    read = {name for row in table.rows for name in row.wants()}
+    for guard in table.guards:
+        if guard.name not in read:
+            raise DefinitionError(f"table {table.name}: no row reads guard '{guard.name}'; remove it")
+    caused = {effect for row in table.rows for effect in row.effects}
+    for effect in table.effects:
+        if effect not in caused:
+            raise DefinitionError(f"table {table.name}: no row has effect '{effect}'; remove it")
+
+
+def _check_shape(table: Table[S, E]) -> None:
+    reached = {table.initial}
+    frontier = [table.initial]
+    while frontier:
+        state = frontier.pop()
+        for row in table.rows:
+            if row.source is state and row.target not in reached:
+                reached.add(row.target)
+                frontier.append(row.target)
+    for state in table.used_states():
+        leaving = [row for row in table.rows if row.source is state and row.target is not state]
+        if state not in reached:
+            raise DefinitionError(f"table {table.name}: '{state.value}' cannot be reached from '{table.initial.value}'")
+        if state in table.final and leaving:
+            raise DefinitionError(f"table {table.name}: '{state.value}' is final but is left by '{leaving[0]}'")
+        if state not in table.final and not leaving:
+            raise DefinitionError(f"table {table.name}: '{state.value}' is a dead end; mark it final or add a row")
+    _check_waits(table)
+
+
+def _check_waits(table: Table[S, E]) -> None:
+    for state in table.used_states():
+        if table.waiting.get(state) is DeadlineClass.NONE:
+            raise DefinitionError(f"table {table.name}: '{state.value}' waits without a deadline class")
+        if table.abort_event is None or state not in table.abortable_from:
+            continue
+        if not any(row.source is state and row.event is table.abort_event for row in table.rows):
+            raise DefinitionError(
+                f"table {table.name}: '{state.value}' has no row for '{table.abort_event.value}'; an abort must be "
+                "possible there"
+            )

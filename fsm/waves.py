@@ -1,0 +1,95 @@
+"""Which waves are due, and whether all members meet a joint condition: PHASES and JOINT, evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from quiesce.fsm.members import Draft, fire_member, fire_release
+from quiesce.fsm.tables.joint import Condition
+from quiesce.fsm.tables.participant import ParticipantEvent, ParticipantState
+from quiesce.fsm.tables.phases import MILESTONE_PHASE, PHASE_OF, Milestone, Wave, plan_for
+from quiesce.fsm.tables.release import ReleaseEvent, ReleaseState
+from quiesce.fsm.transaction import Member, MemberSpec, is_owed
+from quiesce.fsm.vocabulary import Phase, Role
+
+__all__ = ["meets", "send_due_waves", "wave_count"]
+
+_AT_REST: Final = frozenset({ReleaseState.UNPROVEN, ReleaseState.OWES_RESTORE})
+
+
+def wave_count(draft: Draft) -> int:
+    """Number of waves of the phase that runs now."""
+    phase = PHASE_OF.get(draft.transaction)
+    return len(plan_for(phase, draft.plan.drain).waves) if phase is not None else 0
+
+
+def send_due_waves(draft: Draft) -> None:
+    """Send what is due in the phase that runs now; a wave may make the next one due."""
+    phase = PHASE_OF.get(draft.transaction)
+    if phase is None or draft.rested or draft.queue:
+        return
+    for number, wave in enumerate(plan_for(phase, draft.plan.drain).waves):
+        if all(_reached(draft, role, milestone, number) for role, milestone in wave.waits_for):
+            _send(draft, wave, 1 << number, wave.members_of or phase)
+
+
+def _send(draft: Draft, wave: Wave, bit: int, phase: Phase) -> None:
+    for index, spec in enumerate(draft.plan.members):
+        member = draft.members[index]
+        if spec.role not in wave.roles or phase not in spec.phases or member.waves & bit:
+            continue
+        draft.edit(index, waves=member.waves | bit)
+        if wave.event is not ParticipantEvent.RELEASED:
+            if member.pending is None and member.state is not ParticipantState.RESTORED:
+                fire_member(draft, index, wave.event)
+        elif is_owed(member):
+            fire_release(draft, index, ReleaseEvent.RELEASE_DUE)
+
+
+def _reached(draft: Draft, role: Role, milestone: Milestone, number: int) -> bool:
+    phase = MILESTONE_PHASE[milestone]
+    if milestone is Milestone.REOPENED_OR_LAGGING and draft.lagging >= number:
+        return True
+    return all(
+        _MILESTONES[milestone](member)
+        for spec, member in zip(draft.plan.members, draft.members, strict=True)
+        if spec.role is role and phase in spec.phases
+    )
+
+
+_CLOSED: Final = frozenset({ParticipantState.DRAINING, ParticipantState.PAUSED})
+
+_MILESTONES: Final[Mapping[Milestone, Callable[[Member], bool]]] = {
+    Milestone.CONFIRMED: lambda member: member.confirmed,
+    Milestone.CLOSED: lambda member: member.state in _CLOSED,
+    Milestone.PAUSED: lambda member: member.state is ParticipantState.PAUSED,
+    Milestone.COMMITTED: lambda member: member.state is ParticipantState.COMMITTED,
+    Milestone.RESTORED: lambda member: member.state is ParticipantState.RESTORED,
+    Milestone.REOPENED_OR_LAGGING: lambda member: not is_owed(member) or member.release in _AT_REST,
+}
+
+
+def meets(draft: Draft, phase: Phase, condition: Condition) -> bool:
+    """Whether every member that takes part in ``phase`` meets ``condition``."""
+    return all(
+        _CONDITIONS[condition](spec, member)
+        for spec, member in zip(draft.plan.members, draft.members, strict=True)
+        if phase in spec.phases
+    )
+
+
+def _committed_and_verified(spec: MemberSpec, member: Member) -> bool:
+    if Phase.COMMIT not in spec.phases:
+        return member.confirmed
+    return member.state is ParticipantState.COMMITTED and member.verified
+
+
+_CONDITIONS: Final[Mapping[Condition, Callable[[MemberSpec, Member], bool]]] = {
+    Condition.CONFIRMED: lambda _spec, member: member.confirmed,
+    Condition.PAUSED: lambda _spec, member: member.state is ParticipantState.PAUSED,
+    Condition.COMMITTED_AND_VERIFIED: _committed_and_verified,
+    Condition.RESTORED: lambda _spec, member: member.state is ParticipantState.RESTORED,
+    Condition.SETTLED: lambda _spec, member: not is_owed(member),
+    Condition.SETTLED_OR_UNPROVEN: lambda _spec, member: not is_owed(member) or member.release in _AT_REST,
+}
