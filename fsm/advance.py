@@ -252,7 +252,7 @@ def _on_record_failed(draft: Draft, _event: m.RecordFailed) -> None:
 
 
 def _requests(event: TransactionEvent) -> Callable[[Draft, Any], None]:
-    def intake(draft: Draft, _event: Any) -> None:
+    def intake(draft: Draft, _event: object) -> None:
         _request(draft, event)
 
     return intake
