@@ -29,6 +29,7 @@ __all__ = [
     "WritableFile",
     "hash_file",
     "make_directories",
+    "remove_tree",
     "storage_errors",
     "walk",
     "write_durably",
@@ -215,7 +216,7 @@ def make_directories(files: FileSystem, path: Path) -> None:
     if found is not None:
         if found.kind is FileKind.LINK or found.kind is FileKind.DIRECTORY:
             return
-        raise NotADirectoryError(errno.ENOTDIR, f"a {found.kind.value} stands where a directory is needed", str(path))
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is a {found.kind.value}, not a directory", str(path))
     if path.parent != path:
         make_directories(files, path.parent)
     try:
@@ -240,6 +241,21 @@ def write_durably(files: FileSystem, path: Path, content: bytes) -> None:
         _remove_quietly(files, temporary)
         raise
     files.sync_directory(path.parent)
+
+
+def remove_tree(files: FileSystem, path: Path) -> None:
+    """Remove a directory and everything below it; a link is removed, never what it points to.
+
+    Raises:
+        OSError: something could not be removed. What could be is gone; a second call goes on.
+    """
+    for name in files.names(path):
+        found = files.status(path / name)
+        if found is not None and found.kind is FileKind.DIRECTORY:
+            remove_tree(files, path / name)
+        elif found is not None:
+            files.remove_file(path / name)
+    files.remove_directory(path)
 
 
 def walk(files: FileSystem, top: Path) -> Iterator[tuple[str, FileStatus]]:
