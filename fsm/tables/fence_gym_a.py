@@ -36,6 +36,7 @@ _UNCHECKED: Final = "expired_deadline.jsonl"
 
 _ALL: Final = tuple(FencePhase)
 _WITHOUT_FAILED_RESTORE: Final = tuple(phase for phase in FencePhase if phase is not _P.RESTORE_FAILED_PAUSED)
+_NOT_IDLE: Final = tuple(phase for phase in FencePhase if phase is not _P.IDLE)
 _UP_TO_PREPARED: Final = (_P.IDLE, _P.PREPARING, _P.PREPARED)
 _AFTER_PREPARE: Final = frozenset({_P.PREPARED, _P.COMMITTING, _P.COMMITTED_PAUSED})
 
@@ -229,7 +230,7 @@ def _policy_rows() -> tuple[FenceRow, ...]:
             recorded=_AFTER_PREPARE | {_P.PREPARING},
             replay=lambda phase: (REPLAY,) if phase in _UP_TO_PREPARED else (_PREPARED_IS_BEHIND, REPLAY),
         ),
-        *unfenced_rows(_E.STATUS, _ALL, {phase: _policy_status(phase) for phase in _ALL if phase is not _P.IDLE}),
+        *unfenced_rows(_E.STATUS, _ALL, {phase: _policy_status(phase) for phase in _NOT_IDLE}),
         *call_rows(
             _HABITS,
             _E.ABORT_INFLIGHT,
@@ -322,7 +323,7 @@ def _resources() -> Table[FencePhase, FenceEvent]:
             marks=False,
             ends={_E.PREPARE_READY: (ready.cites("F14"),), _E.PREPARE_FAILED: (_UNFROZEN,)},
         ),
-        *unfenced_rows(_E.STATUS, phases, {phase: _ANSWER for phase in phases if phase is not _P.IDLE}),
+        *unfenced_rows(_E.STATUS, phases, dict.fromkeys(_NOT_IDLE, _ANSWER)),
         *_commit_rows(phases, running={_P.COMMITTING}, recorded={_P.COMMITTED_PAUSED}),
         *_restore_rows(
             phases,

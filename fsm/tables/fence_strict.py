@@ -37,6 +37,7 @@ _HABITS: Final = Habits(compares_bodies=True, checks_deadlines=True)
 
 _ALL: Final = tuple(FencePhase)
 _WITHOUT_FAILED_RESTORE: Final = tuple(phase for phase in FencePhase if phase is not _P.RESTORE_FAILED_PAUSED)
+_NOT_IDLE: Final = tuple(phase for phase in FencePhase if phase is not _P.IDLE)
 _AFTER_PREPARE: Final = frozenset({_P.PREPARED, _P.COMMITTING, _P.COMMITTED_PAUSED})
 
 _ANSWER: Final = (Branch(None, ("answer_now",), "reads, or acts beside the fence"),)
@@ -249,13 +250,12 @@ def _prepare_end_rows(role: Role) -> tuple[FenceRow, ...]:
 
 
 def _policy() -> Table[FencePhase, FenceEvent]:
-    not_idle = {phase: _ANSWER for phase in _ALL if phase is not _P.IDLE}
     abort = (
         Branch(None, ("record_reply", "answer_now"), "the attempt is fenced and its calls are cut off", ref="2.6"),
     )
     rows = (
         *_pause_rows(),
-        *unfenced_rows(_E.STATUS, _ALL, not_idle),
+        *unfenced_rows(_E.STATUS, _ALL, dict.fromkeys(_NOT_IDLE, _ANSWER)),
         *call_rows(
             _HABITS,
             _E.ABORT_INFLIGHT,
@@ -288,7 +288,7 @@ def _resources() -> Table[FencePhase, FenceEvent]:
     phases = _WITHOUT_FAILED_RESTORE
     rows = (
         *_waiting_prepare_rows(Role.RESOURCES),
-        *unfenced_rows(_E.STATUS, phases, {phase: _ANSWER for phase in phases if phase is not _P.IDLE}),
+        *unfenced_rows(_E.STATUS, phases, dict.fromkeys(_NOT_IDLE, _ANSWER)),
         *_commit_rows(Role.RESOURCES, phases),
         *_restore_rows(Role.RESOURCES, phases),
         *_resume_rows(Role.RESOURCES, phases),
