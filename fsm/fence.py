@@ -12,7 +12,8 @@ its id and the facts that only the outside knows. What a driver must do with a s
    ``end_waiting_prepare``. The others are already in the state.
 3. Answer the call as ``step.answer`` says (``ANSWERS`` in ``quiesce.fsm.tables.fence_vocabulary``).
    ``start_operation``: run it and deliver its end as a signal with the same id and operation, exactly once, whatever
-   became of the caller. ``wait_for_running``: deliver the same arrival again once ``state.awake`` has its id.
+   became of the caller. ``wait_for_running``: deliver the same arrival again as the very next signal once
+   ``state.awake`` has its id, so that no other id comes between.
 4. ``FenceEvent.DRAINED`` is delivered when ``closed`` and nothing is in flight, to tables that have it in this phase;
    ``GRACE_PASSED`` when nobody polled an ``unattended`` preparing fence for long enough.
 """

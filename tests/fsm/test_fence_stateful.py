@@ -38,6 +38,8 @@ class _Life(RuleBasedStateMachine):
         step = fence_step(self.table, before, signal)
         self.state = step.state
         self.check(before, signal, step)
+        for waiting in self.state.awake:
+            self.deliver(FenceSignal(E.RESUME, waiting))
         return step
 
     def check(self, before: FenceState, signal: FenceSignal, step: FenceStep) -> None:
@@ -100,7 +102,7 @@ class _StrictLife(_Life):
             if step.answer == "wait_for_running":
                 held = next(handler for handler in self.state.running if handler.id == self.state.active)
                 end = E.COMMIT_DONE if held.operation is E.COMMIT else E.RESTORE_DONE
-                self.deliver(FenceSignal(end, held.id, held.operation))
+                self.deliver(FenceSignal(end, held.id, held.operation))  # which delivers the resume again
         assert not self.state.closed
 
 
