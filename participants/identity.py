@@ -19,6 +19,7 @@ __all__ = [
     "LABEL_LENGTH_MAX",
     "AttemptId",
     "capture_key",
+    "captures",
     "check_identity",
     "check_label",
     "healing_id",
@@ -32,6 +33,7 @@ IDENTITY_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 IDENTITY_LENGTH_MAX: Final = 128
 LABEL_LENGTH_MAX: Final = 90
 HEALINGS_MAX: Final = 9
+ATTEMPT_DIGITS_MAX: Final = 18
 
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NONCE = re.compile(r"[0-9a-f]{8}")
@@ -107,6 +109,15 @@ def healing_id(transaction_id: str, number: int) -> str:
 def capture_key(rollout_id: str, attempt_index: int) -> str:
     """The key under which a model server captures an attempt: the rollout id, with ``-a<n>`` from attempt 1 on."""
     return rollout_id if attempt_index == 0 else f"{rollout_id}-a{attempt_index}"
+
+
+def captures(key: str, attempt: AttemptId) -> bool:
+    """Whether ``key`` is the capture key of this attempt or of an earlier one of its rollout, never of a later one."""
+    if key == attempt.rollout_id:
+        return True
+    number = key.removeprefix(f"{attempt.rollout_id}-a")
+    is_number = number != key and number.isascii() and number.isdecimal() and len(number) <= ATTEMPT_DIGITS_MAX
+    return is_number and not number.startswith("0") and int(number) <= attempt.attempt_index
 
 
 def _checked_nonce(nonce: str) -> str:

@@ -45,14 +45,14 @@ def parse(text: bytes, *, bytes_max: int = DEFAULT_BYTES_MAX) -> object:
     return value
 
 
-def compact(value: object) -> str:
-    """``value`` on one line without blanks, keys in their own order, non-ASCII kept: a row of an index."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def compact(value: object, *, sort_keys: bool = False) -> str:
+    """``value`` on one line without blanks, non-ASCII escaped; ValueError for NaN and the infinities."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=sort_keys)
 
 
 def pretty(value: object, *, indent: int, sort_keys: bool) -> str:
-    """``value`` over several lines, without a final newline."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, sort_keys=sort_keys)
+    """``value`` over several lines without a final newline; ValueError for NaN and the infinities."""
+    return json.dumps(value, allow_nan=False, indent=indent, sort_keys=sort_keys)
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

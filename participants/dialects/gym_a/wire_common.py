@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from quiesce.participants.identity import IDENTITY_LENGTH_MAX, IDENTITY_PATTERN
 from quiesce.participants.replies import ArtefactReference as NeutralReference
@@ -44,7 +53,7 @@ __all__ = [
 
 RECEIPTS_MAX: Final = 10_000
 PATH_CHARS_MAX: Final = 4096
-DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
+DIGEST_PATTERN: Final = r"^[0-9a-fA-F]{64}$"
 
 
 def _refuse_bool(value: object) -> object:
@@ -57,7 +66,10 @@ def _refuse_bool(value: object) -> object:
 CheckpointId = Annotated[StrictStr, Field(min_length=1, max_length=IDENTITY_LENGTH_MAX, pattern=IDENTITY_PATTERN)]
 IdentityStr = Annotated[StrictStr, Field(min_length=1, pattern=IDENTITY_PATTERN)]
 Count = Annotated[StrictInt, Field(ge=0)]
-Digest = Annotated[StrictStr, Field(pattern=DIGEST_PATTERN)]
+# digests are lower case; one in upper case is the same number, and is made lower (field cases F-46)
+Digest = Annotated[StrictStr, Field(pattern=DIGEST_PATTERN), AfterValidator(str.lower)]
+# the digest of a result is the agent's own text: it must go back exactly as it came
+EchoedDigest = Annotated[StrictStr, Field(pattern=DIGEST_PATTERN)]
 FiniteNumber = Annotated[float, BeforeValidator(_refuse_bool), Field(allow_inf_nan=False)]
 # not Literal[1]: that also takes true and 1.0
 SchemaOne = Annotated[StrictInt, Field(ge=1, le=1)]
@@ -159,7 +171,7 @@ class CompletionReceipt(Request):
     attempt_index: Count
     execution_generation: Annotated[StrictInt, Field(ge=1)]
     result_identity: Annotated[StrictStr, Field(min_length=1, max_length=512)]
-    result_digest: Digest
+    result_digest: EchoedDigest
 
     def neutral(self) -> NeutralReceipt:
         return NeutralReceipt(
