@@ -14,9 +14,10 @@ pytestmark = pytest.mark.source
 
 FORBIDDEN = {"manager", "managers", "helper", "helpers", "util", "utils", "data", "process", "handle"}
 
-# names that another library dictates: the method is found by its name
+# names that something outside dictates, and what
 DICTATED = {
     "handle_async_request": "httpx.AsyncBaseTransport",
+    "MultiProcess": "the capability multi_process of the wire",
 }
 
 

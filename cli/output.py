@@ -1,0 +1,42 @@
+"""How every command speaks: results on standard output, everything else on standard error, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NoReturn
+
+import typer
+
+__all__ = ["ExitCode", "emit_json", "fail"]
+
+
+class ExitCode(IntEnum):
+    """What a command's exit code means."""
+
+    WORKED = 0
+    FAILED = 1
+    """It did not work, but everybody accepts work."""
+    USAGE = 2
+    """It was called wrongly and did nothing."""
+    IN_DOUBT = 3
+    """Somebody could not be proven to accept work."""
+
+
+def emit_json(result: Mapping[str, object]) -> None:
+    """Print ``result`` as one line, the last one of standard output.
+
+    Raises:
+        TypeError: it holds what JSON cannot say.
+        ValueError: it holds NaN or an infinity.
+    """
+    typer.echo(json.dumps(result, ensure_ascii=False, allow_nan=False))
+
+
+def fail(message: str, code: ExitCode, *, as_json: bool = False, **details: object) -> NoReturn:
+    """End the command: ``message`` on standard error and, if asked for, as an object with ``details`` on the output."""
+    typer.echo(f"quiesce: {message}", err=True)
+    if as_json:
+        emit_json({"ok": False, "error": message, **details})
+    raise typer.Exit(code)

@@ -1,0 +1,153 @@
+"""The picture says what the table says: nothing more, nothing less, whatever the names are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.mermaid import Label, Picture, read_label, read_picture
+from support.tables import ODD_NAMES, AnyTable, ring, tables
+
+from quiesce.diagrams import render_mermaid, sheets
+from quiesce.diagrams.escape import display_name, mermaid_identifiers
+from quiesce.fsm.rows import Row
+from quiesce.fsm.vocabulary import DeadlineClass
+
+PLAIN = st.from_regex(r"[a-z]{1,4}(_[a-z]{1,4})?", fullmatch=True)
+ANY = st.text(max_size=12) | st.sampled_from(ODD_NAMES)
+
+Step = tuple[str, str, str, tuple[str, ...], tuple[str, ...], str]
+
+
+def drawn_steps(picture: Picture) -> Counter[Step]:
+    """Every step that a reader of the picture would take down."""
+    found = Counter[Step]()
+    for (source, target), labels in picture.arrows.items():
+        for label in map(read_label, labels):
+            found.update(_taken_down(picture.titles[source], picture.titles[target], label))
+    for state, lines in picture.boxes.items():
+        title = picture.titles[state]
+        for line in lines:
+            if not line.startswith("waits @"):
+                found.update(_taken_down(title, title, read_label(line)))
+    return found
+
+
+def _taken_down(source: str, target: str, label: Label) -> list[Step]:
+    return [(source, event, target, label.guards, label.effects, label.deadline) for event in label.events]
+
+
+def declared_steps(table: AnyTable) -> Counter[Step]:
+    """The same of the table's rows, without refusals."""
+    return Counter(_as_step(row) for row in table.rows if not row.refusal)
+
+
+def _as_step(row: Row) -> Step:  # type: ignore[type-arg]  # of any table
+    guards = tuple(f"not {name[1:]}" if name.startswith("!") else name for name in row.guards)
+    deadline = "" if row.deadline is DeadlineClass.NONE else row.deadline.value
+    return row.source.value, row.event.value, row.target.value, guards, row.effects, deadline
+
+
+@given(tables(names=PLAIN))
+def test_every_row_can_be_read_back(table: AnyTable) -> None:
+    """Each row that is no refusal is drawn once, with its guards, effects and deadline, and no other is."""
+    assert drawn_steps(read_picture(render_mermaid(table))) == declared_steps(table)
+
+
+@given(tables(names=PLAIN))
+def test_kinds_of_states_are_told_apart(table: AnyTable) -> None:
+    """Initial, final, resting and waiting states are marked, and only they are."""
+    picture = read_picture(render_mermaid(table))
+    names = mermaid_identifiers(table.used_states())
+    assert picture.starts == [names[table.initial]]
+    assert set(picture.ends) == set(picture.classes.get("final", ())) == {names[state] for state in table.final}
+    assert set(picture.classes.get("resting", ())) == {names[state] for state in table.resting}
+    waits = {names[state]: f"waits @{deadline.value}" for state, deadline in table.waiting.items()}
+    assert {name: lines[0] for name, lines in picture.boxes.items() if lines[0].startswith("waits @")} == waits
+
+
+@given(tables(names=ANY))
+def test_no_name_breaks_the_picture(table: AnyTable) -> None:
+    """Whatever states and events are called, the picture is well-formed, has all states and joins the same pairs."""
+    picture = read_picture(render_mermaid(table))
+    names = mermaid_identifiers(table.used_states())
+    assert picture.titles == {names[state]: display_name(state) for state in table.used_states()}
+    pairs = {(names[row.source], names[row.target]) for row in table.rows if row.source is not row.target}
+    assert set(picture.arrows) == pairs
+
+
+def test_every_odd_name_is_shown_as_it_is() -> None:
+    """Quotes, keywords, markup, entities and any script come out as a reader would write them."""
+    picture = read_picture(render_mermaid(ring(ODD_NAMES)))
+    shown = list(picture.titles.values())
+    flat = [" ".join(name.split()) or "(empty)" for name in ODD_NAMES]
+    assert shown == flat
+    assert list(picture.arrows.values()) == [[name] for name in flat]
+
+
+def test_two_hundred_states_go_round() -> None:
+    """A large machine with a cycle is drawn whole: one arrow a step, back to where it began."""
+    names = tuple(f"state_{number}" for number in range(200))
+    picture = read_picture(render_mermaid(ring(names)))
+    assert len(picture.titles) == len(picture.arrows) == 200
+    state, visited = picture.starts[0], []
+    for _ in range(200):
+        visited.append(state)
+        state = next(target for source, target in picture.arrows if source == state)
+    assert state == picture.starts[0]
+    assert len(set(visited)) == 200
+
+
+def test_refusals_stay_out_of_the_picture() -> None:
+    """A row that refuses is drawn nowhere, though its event may be drawn for another row."""
+    refusals = {_as_step(row) for sheet in sheets() if sheet.table for row in sheet.table.rows if row.refusal}
+    assert refusals
+    for sheet in sheets():
+        if sheet.table is not None:
+            drawn = drawn_steps(read_picture(sheet.mermaid()))
+            assert drawn == declared_steps(sheet.table), sheet.name
+
+
+@pytest.mark.parametrize("sheet", [sheet for sheet in sheets() if sheet.table], ids=lambda sheet: sheet.name)
+def test_pictures_stay_within_what_hosts_draw(sheet: object) -> None:
+    """Mermaid as hosted refuses more than 50,000 characters or 500 arrows."""
+    text = next(found for found in sheets() if found is sheet).mermaid()
+    assert len(text) < 50_000
+    assert text.count("-->") < 500
+
+
+def test_the_bytes_do_not_depend_on_the_process() -> None:
+    """Two processes that hash strings differently draw the same bytes."""
+    program = "from quiesce.diagrams import sheets; print([s.markdown() for s in sheets()])"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert b"stateDiagram-v2" in outputs.pop()
+
+
+@given(st.lists(ANY, min_size=2, max_size=8, unique=True))
+def test_identifiers_are_distinct_and_no_keywords(names: list[str]) -> None:
+    """No two states share an identifier, and none begins with a word that Mermaid's lexer takes for itself."""
+    identifiers = list(mermaid_identifiers(ring(tuple(names)).used_states()).values())
+    assert len(set(identifiers)) == len(identifiers)
+    keywords = ("end", "state", "note", "class", "style", "direction", "as", "fork", "join", "choice", "default")
+    assert [pair for pair in product(identifiers, keywords) if pair[0].startswith(pair[1])] == []
+
+
+def test_a_collision_is_resolved() -> None:
+    """Names that would become one identifier get different ones, also where the second choice is taken too."""
+    identifiers = list(mermaid_identifiers(ring(("A b", "a-b", "s_a_b", "s_a_b_2")).used_states()).values())
+    assert len(set(identifiers)) == 4

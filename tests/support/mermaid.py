@@ -1,0 +1,138 @@
+"""A strict reader of the part of Mermaid that is drawn here: what it does not know is an error, not skipped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_IDENTIFIER = r"[a-z][a-z0-9_]*"
+_ENTITY = re.compile(r"#(\d+);")
+_STATE = re.compile(rf'state "([^"]+)" as ({_IDENTIFIER})')
+_BOX = re.compile(rf"({_IDENTIFIER}) : (.+)")
+_ARROW = re.compile(rf"({_IDENTIFIER}) --> ({_IDENTIFIER}) : (.+)")
+_START = re.compile(rf"\[\*\] --> ({_IDENTIFIER})")
+_END = re.compile(rf"({_IDENTIFIER}) --> \[\*\]")
+_CLASS_DEFINITION = re.compile(r"classDef ([a-z]+) [a-z0-9:, -]+")
+_CLASS = re.compile(rf"class ({_IDENTIFIER}(?:,{_IDENTIFIER})*) ([a-z]+)")
+_HARMLESS = re.compile(r"(?:[ !()+,./=?@\[\]•'-]|[^\W_]|(?<=[^\W_])_(?=[^\W_])|#\d+;)*")
+_LABEL = re.compile(
+    r"(?P<events>[^\[/@]+?)(?: \[(?P<guards>[^\]]+)\])?(?: / (?P<effects>[^@]+?))?(?: @(?P<deadline>\w+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What one arrow or one line of a box says."""
+
+    events: tuple[str, ...]
+    guards: tuple[str, ...]
+    effects: tuple[str, ...]
+    deadline: str
+
+
+@dataclass(slots=True)
+class Picture:
+    """What was drawn, by identifier; labels as they are shown."""
+
+    titles: dict[str, str] = field(default_factory=dict)
+    boxes: dict[str, list[str]] = field(default_factory=dict)
+    arrows: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    starts: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
+    styles: set[str] = field(default_factory=set)
+    classes: dict[str, list[str]] = field(default_factory=dict)
+
+
+def read_picture(text: str) -> Picture:
+    """The picture that ``text`` draws.
+
+    Raises:
+        ValueError: a line is not of the grammar, names a state that is not declared, or declares one twice.
+    """
+    first, *rest = text.removesuffix("\n").split("\n")
+    if first != "stateDiagram-v2" or not text.endswith("\n"):
+        raise ValueError(first)
+    picture = Picture()
+    for line in rest:
+        if not line.startswith("    "):
+            raise ValueError(line)
+        _read_line(picture, line[4:])
+    _check_names(picture)
+    return picture
+
+
+def read_label(text: str) -> Label:
+    """The parts of a label; names must be plain identifiers."""
+    found = _LABEL.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    parts = {name: tuple(value.split(", ")) if value else () for name, value in found.groupdict().items()}
+    return Label(parts["events"], parts["guards"], parts["effects"], found["deadline"] or "")
+
+
+def shown(text: str) -> str:
+    """What a reader sees: entities replaced.
+
+    Raises:
+        ValueError: a character stands there that could be taken for syntax.
+    """
+    if not _HARMLESS.fullmatch(text):
+        raise ValueError(text)
+    return _ENTITY.sub(lambda match: chr(int(match[1])), text)
+
+
+def _read_line(picture: Picture, line: str) -> None:
+    for pattern, read in _GRAMMAR:
+        if found := pattern.fullmatch(line):
+            return read(picture, found)
+    raise ValueError(line)
+
+
+def _read_state(picture: Picture, found: re.Match[str]) -> None:
+    _once(picture.titles, found[2], shown(found[1]))
+
+
+def _read_arrow(picture: Picture, found: re.Match[str]) -> None:
+    labels = [shown(part).removeprefix("• ") for part in found[3].split("<br/>")]
+    _once(picture.arrows, (found[1], found[2]), labels)
+
+
+def _read_box(picture: Picture, found: re.Match[str]) -> None:
+    folded = " ".join(shown(part).strip() for part in found[2].split("<br/>"))
+    picture.boxes.setdefault(found[1], []).append(folded)
+
+
+def _read_class(picture: Picture, found: re.Match[str]) -> None:
+    _once(picture.classes, found[2], found[1].split(","))
+
+
+def _once(found: dict[K, V], key: K, value: V) -> None:
+    if key in found:
+        raise ValueError(key)
+    found[key] = value
+
+
+_GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[Picture, re.Match[str]], None]], ...] = (
+    (re.compile("direction TB"), lambda _picture, _found: None),
+    (_STATE, _read_state),
+    (_ARROW, _read_arrow),
+    (_START, lambda picture, found: picture.starts.append(found[1])),
+    (_END, lambda picture, found: picture.ends.append(found[1])),
+    (_BOX, _read_box),
+    (_CLASS_DEFINITION, lambda picture, found: picture.styles.add(found[1])),
+    (_CLASS, _read_class),
+)
+
+
+def _check_names(picture: Picture) -> None:
+    used = {name for pair in picture.arrows for name in pair} | set(picture.boxes)
+    used |= {*picture.starts, *picture.ends, *(name for names in picture.classes.values() for name in names)}
+    if strange := used - set(picture.titles):
+        raise ValueError(strange)
+    if strange := set(picture.classes) - picture.styles:
+        raise ValueError(strange)
