@@ -189,7 +189,8 @@ def _a_policy(scene: _Scene) -> Iterator[str]:
 def _policies_can_pause(scene: _Scene) -> Iterator[str]:
     for participant in scene.found:
         declared = participant.contract.declaration
-        if participant.contract.role is Role.POLICY and AdmissionState.PAUSED not in declared.admission_states:
+        is_policy = declared.component is Component.MODEL and declared.instance_role is InstanceRole.POLICY
+        if is_policy and AdmissionState.PAUSED not in declared.admission_states:
             yield (
                 f"{_who(participant)} is a policy model that cannot be paused (it offers "
                 f"{', '.join(declared.admission_states) or 'nothing'}): it probably has no control token; set one"

@@ -108,6 +108,8 @@ class CoordinatedWorker(LiveModel):
     acked_seq: Count
     inflight: Count
     connected: StrictBool
+    generation_pending: Count | None = None
+    proof_error: StrictStr | None = None
 
 
 class CoordinatorStatus(LiveModel):
