@@ -20,7 +20,7 @@ from quiesce.participants.identity import check_identity
 from quiesce.participants.manifest import deployment_folder, load_manifest
 from quiesce.participants.manifest_models import SnapshotManifest
 
-__all__ = ["LATEST", "SnapshotEntry", "SnapshotState", "entry_of", "list_snapshots", "resolve"]
+__all__ = ["LATEST", "Snapshot", "SnapshotEntry", "SnapshotState", "entry_of", "list_snapshots", "resolve"]
 
 LATEST = "latest"
 """The name that always means the newest valid snapshot."""
@@ -38,6 +38,18 @@ class SnapshotState(StrEnum):
     """There is a manifest, but it cannot be believed."""
     FOREIGN = "foreign"
     """No folder, or not of this id: something that somebody else put there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot with a manifest that can be believed."""
+
+    directory: Path
+    manifest: SnapshotManifest
+
+    @property
+    def wire_id(self) -> str:
+        return self.manifest.checkpoint_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ def entry_of(files: FileSystem, layout: RootLayout, wire_id: str) -> SnapshotEnt
     return _entry(files, directory)
 
 
-def resolve(files: FileSystem, layout: RootLayout, name: str) -> SnapshotEntry:
+def resolve(files: FileSystem, layout: RootLayout, name: str) -> Snapshot:
     """The snapshot that a name means: ``latest``, a wire id, or a label (then the newest valid one that has it).
 
     A wire id comes first; if its snapshot is damaged that is an error, not a reason to take another one.
@@ -115,15 +127,19 @@ def resolve(files: FileSystem, layout: RootLayout, name: str) -> SnapshotEntry:
     check_identity(name, field="snapshot")
     if name != LATEST:
         exact = entry_of(files, layout, name)
-        if exact is not None and exact.state is SnapshotState.VALID:
-            return exact
         if exact is not None:
-            raise SnapshotInvalid(subject="snapshot", file=name, reason=f"is {exact.state.value}: {exact.reason}")
+            return _trusted(exact)
     entries = list_snapshots(files, layout)
     for entry in entries:
         if entry.state is SnapshotState.VALID and name in {LATEST, entry.label}:
-            return entry
+            return _trusted(entry)
     raise SnapshotInvalid(subject="snapshot", file=name, reason=_what_there_is(layout, entries))
+
+
+def _trusted(entry: SnapshotEntry) -> Snapshot:
+    if entry.state is not SnapshotState.VALID or entry.manifest is None:
+        raise SnapshotInvalid(subject="snapshot", file=entry.wire_id, reason=f"is {entry.state.value}: {entry.reason}")
+    return Snapshot(entry.directory, entry.manifest)
 
 
 class _NotValid(Exception):

@@ -73,10 +73,17 @@ class ParticipantConfig(_Settings):
     name: Text = Field(description="the routing name by which reports and the manifest call this server")
     url: BaseUrl = Field(description="the base URL of its control routes, for example http://10.0.0.5:8000")
     role: Role | None = Field(default=None, description="what the server must turn out to be")
-    upstream: BaseUrl | None = Field(default=None, description="the model endpoint that a model server forwards to")
+    upstream: tuple[BaseUrl, ...] = Field(
+        default=(), description="the model endpoint that a model server forwards to, or a list of them"
+    )
     checkpoint_url: BaseUrl | None = Field(
         default=None, description="the base URL of commit and restore, where another process serves them"
     )
+
+    @field_validator("upstream", mode="before")
+    @classmethod
+    def _one_or_several(cls, upstream: object) -> object:
+        return (upstream,) if isinstance(upstream, str) else upstream
 
     @field_validator("name")
     @classmethod

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from quiesce.controller import catalog, publishing, staging, verification
-from quiesce.controller.catalog import SnapshotEntry
+from quiesce.controller.catalog import Snapshot, SnapshotEntry
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.staging import Staged
@@ -105,13 +105,13 @@ class SnapshotStore:
         """Every snapshot, and whatever else stands among them (see catalog.list_snapshots)."""
         return catalog.list_snapshots(self._files, self.layout)
 
-    def resolve(self, name: str) -> SnapshotEntry:
+    def resolve(self, name: str) -> Snapshot:
         """The valid snapshot that ``latest``, a wire id or a label means (see catalog.resolve)."""
         return catalog.resolve(self._files, self.layout, name)
 
     def load(self, name: str) -> SnapshotManifest:
         """The manifest of the snapshot that a name means; raises as resolve."""
-        return _manifest_of(self.resolve(name))
+        return self.resolve(name).manifest
 
     def verify(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> SnapshotVerification:
         """Read every file of a snapshot again and compare it with the manifest. Changes nothing.
@@ -124,12 +124,21 @@ class SnapshotStore:
             StorageFailed: the folder cannot be read.
         """
         entry = catalog.entry_of(self._files, self.layout, name)
-        if entry is None or entry.manifest is None:
-            entry = self.resolve(name)
-        return verification.rehash(self._files, entry.directory, _manifest_of(entry), progress=progress)
+        if entry is not None and entry.manifest is not None:
+            snapshot = Snapshot(entry.directory, entry.manifest)
+        else:
+            snapshot = self.resolve(name)
+        return verification.rehash(self._files, snapshot.directory, snapshot.manifest, progress=progress)
 
+    def prove(self, snapshot: Snapshot) -> None:
+        """Verify a snapshot before it is restored from.
 
-def _manifest_of(entry: SnapshotEntry) -> SnapshotManifest:
-    if entry.manifest is None:
-        raise SnapshotInvalid(subject="snapshot", file=entry.wire_id, reason=f"is {entry.state.value}: {entry.reason}")
-    return entry.manifest
+        Raises:
+            SnapshotInvalid: a file of it differs; the first one is named.
+            StorageFailed: the folder cannot be read.
+        """
+        found = verification.rehash(self._files, snapshot.directory, snapshot.manifest)
+        if found.problems:
+            first, more = found.problems[0], len(found.problems) - 1
+            others = f" ({more} more files differ; verify the snapshot to see all)" if more else ""
+            raise SnapshotInvalid(subject=snapshot.wire_id, file=first.file, reason=first.reason + others)

@@ -58,6 +58,7 @@ def test_a_whole_file_is_read() -> None:
     assert [participant.name for participant in main.participants] == ["policy_model", "judge", "agent"]
     assert main.participants[0].url == "http://10.0.0.5:8000"
     assert main.participants[0].role is Role.POLICY
+    assert main.participants[0].upstream == ("http://10.0.0.5:9000/v1",)
     assert main.participants[2].checkpoint_url == "http://10.0.0.7:8001/prefix"
     assert main.policy_base_urls == ("http://10.0.0.5:9000/v1",)
 
@@ -66,6 +67,13 @@ def test_a_relative_root_starts_at_the_files_directory(tmp_path: Path) -> None:
     """``root = "snapshots"`` means beside the file, wherever the command is run."""
     (tmp_path / "q.toml").write_text(f'root = "../{tmp_path.name}/snapshots"\n{SERVERS}')
     assert load_config(tmp_path / "q.toml", environment={}).root == tmp_path / "snapshots"
+
+
+def test_a_server_may_have_several_upstreams() -> None:
+    """A list of upstreams is kept in its order; a bad one is named by its place."""
+    text = with_servers(" }", ', upstream = ["http://u:1/", "http://u:2"] }')
+    assert parse(text).deployment["main"].participants[0].upstream == ("http://u:1", "http://u:2")
+    assert "participants[0].upstream[1]:" in refused(text.replace("http://u:2", "u:2"))
 
 
 def test_disabled_needs_no_servers() -> None:
