@@ -16,31 +16,10 @@ __all__ = ["display_name", "markdown_cell", "markdown_code", "mermaid_identifier
 S = TypeVar("S", bound=Enum)
 
 _PLAIN_IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
-# Mermaid's lexer takes a keyword at the start of a longer word for the keyword, so prefixes count;
-# `constructor` is a property of every object of its layout engine
-_RESERVED: Final = (
-    "accdescr",
-    "acctitle",
-    "as",
-    "choice",
-    "class",
-    "click",
-    "constructor",
-    "default",
-    "direction",
-    "end",
-    "fork",
-    "hide",
-    "href",
-    "join",
-    "left",
-    "note",
-    "of",
-    "right",
-    "root",
-    "scale",
-    "state",
-    "style",
+# keywords of Mermaid's lexer, and names that its layout engine keeps for itself
+_RESERVED: Final = re.compile(
+    "(acctitle|accdescr|statediagram).*|as|choice|class|classdef|click|constructor|default|direction|end|fork|hide|href"
+    "|join|left|note|of|right|root|scale|state|style"
 )
 _TEXT_SAFE: Final = frozenset(" !()+,./=?@[]_-'")
 # Mermaid reads labels as Markdown: an underscore is harmless only inside a word
@@ -68,7 +47,7 @@ def mermaid_identifiers(members: Iterable[S]) -> Mapping[S, str]:
     taken: set[str] = set()
     for number, member in enumerate(members, start=1):
         name = str(member.value)
-        plain = _PLAIN_IDENTIFIER.fullmatch(name) and not name.startswith(_RESERVED)
+        plain = _PLAIN_IDENTIFIER.fullmatch(name) and not _RESERVED.fullmatch(name)
         readable = name if plain else f"s_{re.sub(r'[^a-z0-9]+', '_', name.lower(), flags=re.ASCII).strip('_')}"
         unique = readable if readable not in taken else f"{readable}_{number}"
         while unique in taken:
