@@ -1,5 +1,48 @@
-"""What training code embeds: discovery, the runner of a transaction, snapshots."""
+"""What training code embeds: the controller, its configuration, its results and its errors.
+
+``Controller`` is the whole of it for most users. ``quiesce.controller.phases`` has a cut's phases one by one.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from quiesce.controller.api import Controller
+from quiesce.controller.config import Config, load_config, parse_config
+from quiesce.controller.contexts import Cut, Restored
+from quiesce.controller.errors import (
+    CutAborted,
+    DeadlineExceeded,
+    InDoubt,
+    PublishUncertain,
+    RestoreFailed,
+    StorageFailed,
+    Unacknowledged,
+)
+from quiesce.controller.phases import PhasedCut, PhasedRestore
+from quiesce.controller.ports import CompletedResult, OnCompleted
+from quiesce.controller.results import CutResult, PhaseTiming, RestoreResult, Timings
+from quiesce.controller.snapshots import SnapshotStore
+
+__all__ = [
+    "CompletedResult",
+    "Config",
+    "Controller",
+    "Cut",
+    "CutAborted",
+    "CutResult",
+    "DeadlineExceeded",
+    "InDoubt",
+    "OnCompleted",
+    "PhaseTiming",
+    "PhasedCut",
+    "PhasedRestore",
+    "PublishUncertain",
+    "RestoreFailed",
+    "RestoreResult",
+    "Restored",
+    "SnapshotStore",
+    "StorageFailed",
+    "Timings",
+    "Unacknowledged",
+    "load_config",
+    "parse_config",
+]

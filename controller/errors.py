@@ -1,20 +1,37 @@
 """Errors of a running controller. What a participant did wrong has other types: quiesce.participants.errors.
 
 QuiesceError
-└── StorageFailed         the checkpoint root could not be read or written
-    └── PublishUncertain  it is not known whether the rename that publishes took effect
+├── StorageFailed         the checkpoint root could not be read or written
+│   └── PublishUncertain  it is not known whether the rename that publishes took effect
+├── DeadlineExceeded      a budget was spent: who was how far, and what was in flight
+├── Unacknowledged        finished results wait at an agent and nobody is there to own them
+├── CutAborted            somebody asked for an abort, and everybody accepts work again
+├── RestoreFailed         half a restore is held closed: retry or abort it
+└── InDoubt               somebody is owed a resume that could not be proven
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from quiesce.controller.ports import CompletedResult
 from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.vocabulary import ParticipantKey
 
-__all__ = ["PublishUncertain", "StorageFailed"]
+__all__ = [
+    "CutAborted",
+    "DeadlineExceeded",
+    "InDoubt",
+    "PublishUncertain",
+    "RestoreFailed",
+    "StorageFailed",
+    "Unacknowledged",
+]
 
+_LISTED_MAX: Final = 20
 _ADVICE: Final = {
     errno.ENOSPC: "the file system is full; free space there or choose another root",
     errno.EDQUOT: "the quota there is used up; free space or choose another root",
@@ -55,3 +72,99 @@ class PublishUncertain(StorageFailed):
 
     The files are kept. Look again later (:meth:`quiesce.controller.snapshots.SnapshotStore.published`).
     """
+
+
+class DeadlineExceeded(QuiesceError):
+    """A budget was spent. Everybody accepts work again unless another error says otherwise.
+
+    Attributes:
+        budget: which one: ``reach`` or ``hold``.
+        timeout_s: its length.
+        stood: for each participant that had not come far enough, where it stood and what was in flight there.
+    """
+
+    def __init__(self, budget: str, timeout_s: float, stood: Mapping[ParticipantKey, str]) -> None:
+        self.budget = budget
+        self.timeout_s = timeout_s
+        self.stood = dict(stood)
+        who = "; ".join(f"{key}: {sentence}" for key, sentence in self.stood.items()) or "nobody was behind"
+        super().__init__(
+            f"{budget}_timeout_s ({timeout_s:g} s) is spent: {who}. Raise {budget}_timeout_s if that is how long it "
+            "takes, or look at the participants named."
+        )
+
+
+class Unacknowledged(QuiesceError):
+    """Finished results wait at an agent and nobody is there to own them. They are listed in ``results``."""
+
+    def __init__(self, results: Sequence[CompletedResult]) -> None:
+        self.results = tuple(results)
+        listed = "; ".join(f"{result.agent}: {result.attempt}" for result in self.results[:_LISTED_MAX])
+        more = f" and {len(results) - _LISTED_MAX} more" if len(results) > _LISTED_MAX else ""
+        super().__init__(
+            f"{len(results)} finished results are unacknowledged: {listed}{more}. Give the controller an on_completed "
+            "callback that makes them durable (on the command line: --acknowledge-completed)."
+        )
+
+
+class CutAborted(QuiesceError):
+    """The transaction was aborted on request. Everybody accepts work again and nothing was published."""
+
+
+class RestoreFailed(QuiesceError):
+    """A restore failed and is held closed: nobody works on half a restore.
+
+    Retry with the same id, or abort, which reopens everybody and leaves processes to be restarted.
+
+    Attributes:
+        wire_id: the restore's id.
+        restored, untouched, failed: the participants by what became of them.
+    """
+
+    def __init__(
+        self,
+        wire_id: str,
+        *,
+        restored: Sequence[ParticipantKey],
+        untouched: Sequence[ParticipantKey],
+        failed: Mapping[ParticipantKey, str],
+    ) -> None:
+        self.wire_id = wire_id
+        self.restored = tuple(restored)
+        self.untouched = tuple(untouched)
+        self.failed = dict(failed)
+        named = "; ".join(f"{key}: {why}" for key, why in self.failed.items()) or "no participant"
+        super().__init__(
+            f"restore {wire_id} failed and is held closed. Failed: {named}. Restored and closed: {_names(restored)}. "
+            f"Untouched: {_names(untouched)}. Retry it with the same id, or abort it: that reopens everybody, and "
+            "whoever was restored or failed must then be restarted."
+        )
+
+
+class InDoubt(QuiesceError):
+    """Somebody is owed a resume that could not be proven in time. It may still be paused.
+
+    Attributes:
+        wire_id: the transaction's id, under which a resume is owed.
+        published: whether the snapshot stands; None when that is not known either.
+        owed: the participants, each with the last that was heard of it.
+    """
+
+    def __init__(self, wire_id: str, *, published: bool | None, owed: Mapping[ParticipantKey, str]) -> None:
+        self.wire_id = wire_id
+        self.published = published
+        self.owed = dict(owed)
+        snapshot = {
+            True: "The snapshot is published.",
+            False: "Nothing was published.",
+            None: "Whether the snapshot is published could not be read; its files are kept.",
+        }[published]
+        who = "; ".join(f"{key}: {last}" for key, last in self.owed.items()) or "nobody"
+        super().__init__(
+            f"in doubt after {wire_id}: {who}. {snapshot} Resume those named under that id, or restart them; no new "
+            "cut begins before that."
+        )
+
+
+def _names(keys: Sequence[ParticipantKey]) -> str:
+    return ", ".join(str(key) for key in keys) or "nobody"

@@ -1,0 +1,139 @@
+"""One control call: from the core's ``Call`` to a wire call, its reply, and the event that answers it.
+
+The caller makes ``deadline_ts``, sends, and turns what came back into an outcome. Two readings need more than one
+reply: an agent's incomplete prepare is followed by a status call, which says whether finished results are what
+blocks it; and a resource server's refusal at the end of its slice is no refusal but "not yet" (design 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quiesce.controller.budgets import Budgets, CallLimits, limits_of
+from quiesce.controller.clock import Clock
+from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.requests import control_request
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.messages import Call, Leg
+from quiesce.fsm.vocabulary import Outcome, Role, Verb
+from quiesce.participants.dialects.base import CallSpec, Reading, WireCall
+from quiesce.participants.errors import ControlRequestError, MaybeApplied, NeverSent
+from quiesce.participants.identity import AttemptId
+from quiesce.participants.replies import ArtefactReference, CompletionReceipt, DrainProgress, ExportReceipt
+from quiesce.transport.port import ControlReply, Transport
+
+__all__ = ["Caller", "Reached", "Request"]
+
+_SLICE_END_S: Final = 0.25
+"""A refusal this close to the end of its slice is taken for the slice's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a call needs beyond the core's words: ids and payloads from the runner's ledger."""
+
+    checkpoint_id: str
+    checkpoint_dir: str | None = None
+    continuation_indexes: tuple[ArtefactReference, ...] = ()
+    source_checkpoint_id: str | None = None
+    saved: ExportReceipt | None = None
+    receipts: tuple[CompletionReceipt, ...] = ()
+    attempt: AttemptId | None = None
+    compares: bool = True
+    """Whether the reply must come with the declaration that discovery saw."""
+    instance: str | None = None
+    """The incarnation that the reply must come from: the one that preflight read. None takes any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a call came to. ``until_s`` is when (monotonic) a handler of it has ended at the latest."""
+
+    reading: Reading
+    until_s: float
+    progress: DrainProgress | None = None
+
+
+class Caller:
+    """Makes control calls for one transaction."""
+
+    def __init__(self, transport: Transport, clock: Clock, budgets: Budgets) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._budgets = budgets
+
+    async def call(self, target: DiscoveredParticipant, call: Call, request: Request, remaining_s: float) -> Reached:
+        """Make the call and read its reply. Never raises for what a participant or the network does."""
+        limits = limits_of(call.verb, target.role, call.leg, remaining_s, self._budgets, coordinator=target.coordinator)
+        began_s = self._clock.monotonic()
+        spec = self._spec(target, call, request, limits)
+        reading = await self._exchange(target, spec, target.dialect.call(spec), limits.timeout_s)
+        until_s = began_s + limits.deadline_s
+        if self._is_slice_end(target, call, reading, until_s):
+            reading = Reading(Outcome.INCOMPLETE, reading.payload, reading.error)
+        if reading.outcome is Outcome.INCOMPLETE and target.role is Role.AGENT:
+            reading = await self._with_completions(target, spec, reading)
+        progress = reading.payload if isinstance(reading.payload, DrainProgress) else None
+        return Reached(reading, until_s, progress)
+
+    def _spec(self, target: DiscoveredParticipant, call: Call, request: Request, limits: CallLimits) -> CallSpec:
+        return CallSpec(
+            verb=call.verb,
+            role=target.role,
+            coordinator=target.coordinator,
+            checkpoint_id=request.checkpoint_id,
+            deadline_ts=self._clock.now_ts() + limits.deadline_s,
+            checkpoint_dir=request.checkpoint_dir,
+            continuation_indexes=request.continuation_indexes,
+            source_checkpoint_id=request.source_checkpoint_id,
+            saved=request.saved,
+            receipts=request.receipts,
+            attempt=request.attempt,
+            wait_s=limits.wait_s,
+            participant_name=target.contract.participant_name,
+            participant=str(target.key),
+            expected=target.contract if request.compares else None,
+            expected_instance=request.instance,
+        )
+
+    async def _exchange(
+        self, target: DiscoveredParticipant, spec: CallSpec, wire: WireCall, timeout_s: float
+    ) -> Reading:
+        try:
+            reply = await self._send(target, wire, spec.verb, timeout_s)
+        except NeverSent as error:
+            return Reading(Outcome.NEVER_SENT, None, error)
+        except MaybeApplied as error:
+            return Reading(Outcome.LOST, None, error)
+        return target.dialect.read(spec, reply.status, reply.headers, reply.body)
+
+    async def _send(self, target: DiscoveredParticipant, wire: WireCall, verb: Verb, timeout_s: float) -> ControlReply:
+        request = control_request(
+            wire, base_url=target.base_url(verb), participant=str(target.key), timeout_s=timeout_s
+        )
+        return await self._transport.send(request)
+
+    def _is_slice_end(self, target: DiscoveredParticipant, call: Call, reading: Reading, until_s: float) -> bool:
+        return (
+            target.role is Role.RESOURCES
+            and call.leg is Leg.FORWARD
+            and call.verb in (Verb.CLOSE, Verb.AWAIT_CUT)
+            and reading.outcome in (Outcome.REFUSED, Outcome.DEADLINE_EXCEEDED)
+            and isinstance(reading.error, ControlRequestError)
+            and self._clock.monotonic() >= until_s - _SLICE_END_S
+        )
+
+    async def _with_completions(self, target: DiscoveredParticipant, spec: CallSpec, reading: Reading) -> Reading:
+        """Read the agent's status: whether finished results, and which executions, hold it up."""
+        try:
+            wire = target.dialect.progress_call(spec)
+            reply = await self._send(target, wire, Verb.INSPECT, self._budgets.control_timeout_s)
+            status = target.dialect.read_progress(spec, reply.status, reply.headers, reply.body)
+        except QuiesceError:
+            return reading
+        progress = status.payload
+        if not isinstance(progress, DrainProgress):
+            return reading
+        outcome = Outcome.UNACKNOWLEDGED if progress.completed_unacknowledged else Outcome.INCOMPLETE
+        return replace(reading, outcome=outcome, payload=progress)

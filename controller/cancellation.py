@@ -1,0 +1,33 @@
+"""Finishing what must be finished although the caller was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["finish_first"]
+
+T = TypeVar("T")
+
+
+async def finish_first(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` to its end, whatever cancels the caller meanwhile; the cancellation is raised afterwards.
+
+    ``work`` must be bounded by its own deadlines. An error of ``work`` is raised before a cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except BaseException:  # noqa: BLE001 - raised by task.result() below
+            break
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

@@ -1,0 +1,176 @@
+"""Opening a transaction: its plan, its ids, its records, its place on disk, and the runner over them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from quiesce.controller.budgets import Budgets
+from quiesce.controller.clock import Clock
+from quiesce.controller.config import Config
+from quiesce.controller.cut_storage import CutStorage, RestoreStorage
+from quiesce.controller.discovery import Discovered, DiscoveredParticipant
+from quiesce.controller.errands import RestoreSource
+from quiesce.controller.files import FileSystem
+from quiesce.controller.journal import JournalFile
+from quiesce.controller.ledger import Ledger
+from quiesce.controller.phases import PhasedCut, PhasedRestore
+from quiesce.controller.ports import OnCompleted, SnapshotPort
+from quiesce.controller.runner import RunnerPorts, TransactionRunner
+from quiesce.controller.snapshots import SnapshotStore
+from quiesce.fsm.engine import Engine
+from quiesce.fsm.trace import TraceRecord
+from quiesce.fsm.transaction import MemberSpec, Plan
+from quiesce.fsm.vocabulary import ParticipantKey, Role
+from quiesce.participants.errors import ConfigurationError, TopologyError
+from quiesce.participants.identity import restore_wire_id, wire_id
+from quiesce.participants.manifest_models import SnapshotManifest
+from quiesce.participants.replies import ExportReceipt
+from quiesce.transport.port import Transport
+
+__all__ = ["Opening"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What every transaction of a controller is opened with."""
+
+    config: Config
+    discovered: Discovered | None
+    transport: Transport | None
+    clock: Clock
+    engine: Engine
+    files: FileSystem
+    on_completed: OnCompleted | None
+    observers: tuple[Callable[[TraceRecord], None], ...]
+
+    @property
+    def store(self) -> SnapshotStore:
+        """The snapshots under the root."""
+        return SnapshotStore(self.config.root, files=self.files, hash_trainer_files=self.config.hash_trainer_files)
+
+    async def cut(self, label: str, nonce: str, metadata: Mapping[str, JsonValue]) -> PhasedCut:
+        """Open a cut; nobody is called yet.
+
+        Raises:
+            StorageFailed: its folder cannot be made.
+        """
+        checkpoint_id = wire_id(label, nonce)
+        fleet = self._fleet()
+        topologies = self._found().topologies
+        staged = await asyncio.to_thread(self.store.stage, checkpoint_id, list(topologies))
+        storage = CutStorage(
+            store=self.store,
+            staged=staged,
+            label=label,
+            created_at=self.clock.now_ts(),
+            fleet=fleet,
+            topologies=topologies,
+            ledger=Ledger.over(fleet),
+            metadata=metadata,
+        )
+        runner = self._runner(self._plan(fleet, is_restore=False), fleet, checkpoint_id, storage)
+        storage.ledger = runner.ledger
+        runner.start()
+        return PhasedCut(runner, self._budgets(), label, storage)
+
+    async def restore(self, label: str, nonce: str) -> PhasedRestore:
+        """Open a restore of a snapshot that was verified and fits the participants; nobody is called yet.
+
+        Raises:
+            SnapshotInvalid: no such snapshot, or a file of it differs.
+            TopologyError: the participants are not those of the snapshot.
+        """
+        entry = await asyncio.to_thread(self.store.resolve, label)
+        manifest = await asyncio.to_thread(self.store.load, entry.wire_id)
+        self._check_fits(manifest)
+        await asyncio.to_thread(self._prove, manifest)
+        fleet = self._fleet()
+        storage = RestoreStorage(entry.directory, manifest)
+        source = RestoreSource(manifest.checkpoint_id, _saved(manifest))
+        checkpoint_id = restore_wire_id(manifest.label, nonce)
+        runner = self._runner(self._plan(fleet, is_restore=True), fleet, checkpoint_id, storage, source)
+        runner.start()
+        return PhasedRestore(runner, self._budgets(), storage)
+
+    def _found(self) -> Discovered:
+        if self.discovered is None:
+            raise ConfigurationError("this configuration is not enabled; there is nobody to call")
+        return self.discovered
+
+    def _fleet(self) -> Mapping[ParticipantKey, DiscoveredParticipant]:
+        return {participant.key: participant for participant in self._found().participants}
+
+    def _prove(self, manifest: SnapshotManifest) -> None:
+        found = self.store.verify(manifest.checkpoint_id)
+        if not found.is_good:
+            raise found.problems[0]
+
+    def _check_fits(self, manifest: SnapshotManifest) -> None:
+        """The fingerprints must agree before anybody is called (design 3)."""
+        found = {name: topology.fingerprint() for name, topology in self._found().topologies.items()}
+        saved = {name: entry.fingerprint for name, entry in manifest.deployments.items()}
+        problems = [
+            f"deployment {name}: snapshot {manifest.checkpoint_id} is of topology {saved.get(name, 'none')}, but the "
+            f"participants now make {found.get(name, 'none')}; restore into servers of the same names, roles, "
+            "modes and worker counts"
+            for name in sorted({*found, *saved})
+            if found.get(name) != saved.get(name)
+        ]
+        if problems:
+            raise TopologyError(problems)
+
+    def _plan(self, fleet: Mapping[ParticipantKey, DiscoveredParticipant], *, is_restore: bool) -> Plan:
+        members = tuple(
+            MemberSpec(
+                key=key,
+                role=participant.role,
+                phases=participant.phases,
+                refuses_idle_resume=participant.coordinator and participant.role is Role.POLICY,
+            )
+            for key, participant in fleet.items()
+        )
+        return Plan(
+            members,
+            is_restore=is_restore,
+            drain=self.config.drain,
+            watches_stragglers=self.config.straggler_after_s is not None,
+        )
+
+    def _budgets(self) -> Budgets:
+        config = self.config
+        return Budgets(
+            reach_timeout_s=config.reach_timeout_s,
+            hold_timeout_s=config.hold_timeout_s,
+            control_timeout_s=config.control_timeout_s,
+            release_timeout_s=config.release_timeout_s,
+            straggler_after_s=config.straggler_after_s,
+        )
+
+    def _runner(
+        self,
+        plan: Plan,
+        fleet: Mapping[ParticipantKey, DiscoveredParticipant],
+        checkpoint_id: str,
+        snapshot: SnapshotPort,
+        source: RestoreSource | None = None,
+    ) -> TransactionRunner:
+        if self.transport is None:
+            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
+        ports = RunnerPorts(
+            transport=self.transport,
+            records=JournalFile(self.store.layout.journal(checkpoint_id), files=self.files),
+            clock=self.clock,
+            engine=self.engine,
+            snapshot=snapshot,
+            on_completed=self.on_completed,
+            observers=self.observers,
+        )
+        return TransactionRunner(plan, fleet, checkpoint_id, self._budgets(), ports, source)
+
+
+def _saved(manifest: SnapshotManifest) -> dict[ParticipantKey, ExportReceipt]:
+    return {ParticipantKey(entry.deployment, entry.name): entry.receipt() for entry in manifest.participants}

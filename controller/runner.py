@@ -1,0 +1,295 @@
+"""The runner: the one writer of a transaction.
+
+One task owns the core's state. Calls, timers, verifications and callers post events to its mailbox; it advances the
+core, performs the commands in their order, and tells whoever waits. The contract that it keeps is numbered in
+``quiesce.fsm.transaction``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from quiesce.controller.budgets import PROBE_S, SKEW_S, WAVE_PATIENCE_S, Budgets
+from quiesce.controller.caller import Caller
+from quiesce.controller.clock import Clock
+from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.errands import ErrandPorts, Errands, RestoreSource
+from quiesce.controller.errors import StorageFailed
+from quiesce.controller.ledger import Ledger
+from quiesce.controller.outcomes import where_everybody_stands
+from quiesce.controller.ports import OnCompleted, SnapshotPort
+from quiesce.controller.records import JournalRecord, RecordPort
+from quiesce.controller.timers import Timers
+from quiesce.fsm import messages as m
+from quiesce.fsm.advance import advance
+from quiesce.fsm.engine import Engine
+from quiesce.fsm.errors import IllegalTransition, QuiesceError
+from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
+from quiesce.fsm.trace import TraceRecord
+from quiesce.fsm.transaction import Plan, State, initial_state
+from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.transport.port import Transport
+
+__all__ = ["RunnerPorts", "TransactionRunner"]
+
+_log = structlog.get_logger("quiesce.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerPorts:
+    """The outside of a runner. ``observers`` are told each step after it was recorded."""
+
+    transport: Transport
+    records: RecordPort
+    clock: Clock
+    engine: Engine
+    snapshot: SnapshotPort | None = None
+    on_completed: OnCompleted | None = None
+    observers: tuple[Callable[[TraceRecord], None], ...] = ()
+
+
+class TransactionRunner:
+    """Runs one transaction from begin to a state in which nobody is owed anything, or to one that rests."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        fleet: Mapping[ParticipantKey, DiscoveredParticipant],
+        wire_id: str,
+        budgets: Budgets,
+        ports: RunnerPorts,
+        source: RestoreSource | None = None,
+    ) -> None:
+        self.wire_id = wire_id
+        self.state: State = initial_state(plan)
+        self.ledger = Ledger.over(spec.key for spec in plan.members)
+        self.stood: dict[ParticipantKey, str] = {}
+        """Where everybody stood when the transaction first left its way."""
+        self._budgets = budgets
+        self._ports = ports
+        self._timers = Timers(self._post)
+        outside = ErrandPorts(
+            wire_id=wire_id,
+            fleet=fleet,
+            caller=Caller(ports.transport, ports.clock, budgets),
+            clock=ports.clock,
+            snapshot=ports.snapshot,
+            on_completed=ports.on_completed,
+            source=source,
+        )
+        self._errands = Errands(outside, self.ledger, self._post, self._remaining_s)
+        self._mailbox: asyncio.Queue[tuple[m.Event, asyncio.Future[None] | None]] = asyncio.Queue()
+        self._deadlines: dict[m.Timer, float] = {}
+        self._changed = asyncio.Condition()
+        self._driver: asyncio.Task[None] | None = None
+        self._performers: dict[type[Any], Callable[[Any], None]] = {
+            m.Call: self._errands.call,
+            m.Arm: self._arm,
+            m.Disarm: self._disarm,
+            m.Consult: self._errands.consult,
+            m.Verify: self._errands.verify,
+            m.Publish: self._errands.publish,
+            m.Probe: self._errands.probe,
+            m.Failed: self._failed,
+            m.Note: self._note,
+            m.Finished: self._finished,
+        }
+
+    # what callers use
+
+    def now_s(self) -> float:
+        """The monotonic clock that this transaction's times are on."""
+        return self._ports.clock.monotonic()
+
+    def start(self) -> None:
+        """Start the one writer."""
+        self.ledger.begin(self.now_s())
+        self._driver = asyncio.create_task(self._drive(), name=f"transaction {self.wire_id}")
+
+    async def request(self, event: m.Event) -> None:
+        """Post a request and wait until the core has taken it.
+
+        Raises:
+            IllegalTransition: the tables forbid it in the present state. Nothing changed.
+        """
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._mailbox.put_nowait((event, taken))
+        await taken
+
+    async def reached(self, *states: TransactionState) -> TransactionState:
+        """Wait until the transaction is in one of ``states``, or rests, and say in which it is."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.state.transaction in states or self._is_at_rest())
+            return self.state.transaction
+
+    async def close(self) -> None:
+        """Stop the writer and everything that still runs here; make the records durable.
+
+        Raises:
+            StorageFailed: some records could not be written.
+        """
+        self._timers.disarm_all()
+        await self._errands.stop()
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.gather(self._driver, return_exceptions=True)
+        await self._ports.records.close()
+
+    # the one writer
+
+    def _is_at_rest(self) -> bool:
+        if not self.state.rested:
+            return False
+        # a failed restore is reported once every import that was under way has said what became of it
+        waits = self.state.transaction is TransactionState.RESTORE_FAILED
+        return not (waits and any(member.pending for member in self.state.members))
+
+    def _post(self, event: m.Event) -> None:
+        self._mailbox.put_nowait((event, None))
+
+    async def _drive(self) -> None:
+        while True:
+            event, taken = await self._mailbox.get()
+            try:
+                await self._take(event)
+            except IllegalTransition as refusal:
+                if taken is not None and not taken.done():
+                    taken.set_exception(refusal)
+                continue
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not leave anybody paused
+                self._give_up(error)
+            if taken is not None and not taken.done():
+                taken.set_result(None)
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of ours: take it for a failure to record, which turns every forward state into an abort."""
+        _log.error("transaction_fault", wire_id=self.wire_id, error=repr(error))
+        first = not any(isinstance(known, QuiesceError) and known.__cause__ is error for known in self.ledger.errors)
+        fault = QuiesceError(f"{self.wire_id}: an unforeseen fault: {error!r}; please report it")
+        fault.__cause__ = error
+        self.ledger.errors.append(fault)
+        if first:
+            self._post(m.RecordFailed())
+
+    async def _take(self, event: m.Event) -> None:
+        before = self.state
+        self.state, commands = advance(before, event, self._ports.engine)
+        self.ledger.note_times(before, self.state, self.now_s())
+        for place, command in enumerate(commands):
+            if not isinstance(command, m.Record):
+                self._performers[type(command)](command)
+            elif not await self._record(command):
+                self._fail_rest(commands[place + 1 :])
+                return
+
+    async def _record(self, command: m.Record) -> bool:
+        """Write a record down; False when it was a barrier and is not durable."""
+        call, reply = self.ledger.last_exchange(command.trace.subject)
+        record = JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
+        try:
+            await self._ports.records.append(record, barrier=command.barrier)
+        except StorageFailed as error:
+            self.ledger.errors.append(error)
+            self._post(m.RecordFailed())
+            return not command.barrier
+        self._tell(command.trace)
+        return True
+
+    def _tell(self, trace: TraceRecord) -> None:
+        _log.info(
+            "transition",
+            wire_id=self.wire_id,
+            machine=trace.machine,
+            participant=trace.subject or None,
+            source=trace.source,
+            trigger=trace.event,
+            target=trace.target,
+            reason=trace.reason,
+        )
+        for observer in self._ports.observers:
+            try:
+                observer(trace)
+            except Exception as error:  # noqa: BLE001 - what an embedder's callback raises changes nothing
+                _log.warning("observer_failed", wire_id=self.wire_id, error=repr(error))
+
+    def _fail_rest(self, commands: Sequence[m.Command]) -> None:
+        """Contract 3: what was not done because a barrier failed is answered as not done."""
+        for command in commands:
+            if isinstance(command, m.Call):
+                self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=False))
+            elif isinstance(command, m.Publish):
+                self._post(m.Publication.NOT_PUBLISHED)
+            else:
+                self._performers[type(command)](command)
+
+    # times
+
+    def _remaining_s(self, leg: m.Leg) -> float:
+        timers = (m.Timer.RELEASE,) if leg is m.Leg.RELEASE else (m.Timer.HOLD, m.Timer.REACH)
+        deadlines = [self._deadlines[timer] for timer in timers if timer in self._deadlines]
+        now_s = self.now_s()
+        return min(deadlines) - now_s if deadlines else self._budgets.control_timeout_s
+
+    def _arm(self, command: m.Arm) -> None:
+        delay_s = self._delay_s(command)
+        if command.key is None:
+            self._deadlines[command.timer] = self.now_s() + delay_s
+        self._timers.arm(command.timer, command.key, delay_s)
+
+    def _delay_s(self, command: m.Arm) -> float:
+        timer, key = command.timer, command.key
+        if timer is m.Timer.OUTSTANDING and key is not None:
+            until_s = self.ledger.entries[key].outstanding_until_s
+            return max(0.0, until_s - self.now_s()) + SKEW_S
+        if timer in (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF):
+            return self._timers.backed_off_s(timer, key)
+        return {
+            m.Timer.REACH: self._budgets.reach_timeout_s,
+            m.Timer.HOLD: self._budgets.hold_timeout_s,
+            m.Timer.RELEASE: self._budgets.release_timeout_s,
+            m.Timer.WAVE: min(WAVE_PATIENCE_S, self._budgets.release_timeout_s / 4),
+            m.Timer.PROBE: PROBE_S,
+            m.Timer.STRAGGLER: self._budgets.straggler_after_s or self._budgets.reach_timeout_s,
+        }[timer]
+
+    def _disarm(self, command: m.Disarm) -> None:
+        self._timers.disarm(command.timer, command.key)
+        if command.key is None:
+            self._deadlines.pop(command.timer, None)
+
+    # the other commands
+
+    def _failed(self, command: m.Failed) -> None:
+        if not self.ledger.failures:
+            self.stood = where_everybody_stands(self.state, self.ledger, self.now_s())
+        self.ledger.note_failure(command)
+        _log.warning(
+            "transaction_failing",
+            wire_id=self.wire_id,
+            cause=command.cause.value,
+            participant=str(command.key) if command.key else None,
+            outcome=command.outcome.value if command.outcome else None,
+        )
+
+    def _note(self, command: m.Note) -> None:
+        self.ledger.note(_NOTES[command.effect].format(who=command.key, wire_id=self.wire_id))
+
+    def _finished(self, command: m.Finished) -> None:
+        _log.info("transaction_rests", wire_id=self.wire_id, state=command.state.value)
+        if command.state in TRANSACTION.final:
+            self._timers.disarm_all()
+
+
+_NOTES: Final = {
+    "note_holder": "{who}: another checkpoint id holds it; it was left as it is",
+    "note_open_unfenced": "{who}: it accepts work, but the id {wire_id} could not be used up there",
+    "note_late_abort": "an abort came when {wire_id} could no longer be undone, or was being finished already",
+    "name_stragglers": "{who}: an execution takes longer than straggler_after_s; it is waited for",
+}
