@@ -38,9 +38,21 @@ async def served(application: AsgiApplication) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        for _ in range(20):  # clients that left a moment ago are noticed now, and not by a wait of 0.1 s in there
-            await asyncio.sleep(0)
-        await server.shutdown(sockets=[listening])
+        await _stop(server)
+
+
+async def _stop(server: uvicorn.Server) -> None:
+    """What ``uvicorn.Server.shutdown`` does, without its fixed wait of 0.1 s in each test."""
+    for listening in server.servers:
+        listening.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    if server.server_state.tasks:
+        _, running = await asyncio.wait(server.server_state.tasks, timeout=5)
+        for handler in running:
+            handler.cancel()
+    for listening in server.servers:
+        await listening.wait_closed()
 
 
 @dataclass
