@@ -90,7 +90,7 @@ def _starts(draft: Draft, _event: TransactionEvent, _why: m.Failed | None) -> No
     """A phase begins: nobody has seen a wave of it yet."""
     draft.rested = False
     for index in range(len(draft.members)):
-        draft.edit(index, waves=0, confirmed=False, tries=0)
+        draft.edit(index, waves=0, confirmed=False, tries=0, repeat=None)
 
 
 def _starts_release(draft: Draft, event: TransactionEvent, why: m.Failed | None) -> None:
@@ -158,8 +158,8 @@ def _on_recover(draft: Draft, event: m.Recover) -> None:
     draft.decided = event.published
     for index, spec in enumerate(draft.plan.members):
         if spec.key in event.touched:
-            draft.edit(index, state=ParticipantState.UNKNOWN, seen=True, lingering=True)
-            draft.commands.append(m.Arm(m.Timer.OUTSTANDING, spec.key))
+            draft.edit(index, state=ParticipantState.UNKNOWN)
+            draft.linger(index)
     _request(draft, TransactionEvent.RECOVER)
 
 
@@ -185,23 +185,24 @@ def _answered(draft: Draft, event: m.Replied | m.CallFailed, outcome: Outcome) -
         fire_release(draft, index, RELEASE_ANSWERS.get((event.verb, outcome), ReleaseEvent.UNANSWERED))
     elif event.leg is m.Leg.STRAGGLER and member.retiring:
         draft.edit(index, retiring=False)
-        fire_member(draft, index, ANSWERS.get(outcome, ParticipantEvent.REFUSED), outcome)
+        retired = outcome is Outcome.RETIRED
+        fire_member(draft, index, ParticipantEvent.RETIRED if retired else ParticipantEvent.NOT_RETIRED, outcome)
 
 
 def _note_lost(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> None:
     """A call without an answer may run on over there until its deadline."""
     if outcome is Outcome.LOST and draft.plan.members[index].role in MAY_RUN_ON.get(verb, ()):
-        draft.edit(index, lingering=True, seen=True)
-        draft.commands.append(m.Arm(m.Timer.OUTSTANDING, draft.plan.members[index].key))
+        draft.linger(index)
 
 
 def _forward_answer(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> None:
     ran = call_outstanding(draft, index)
-    draft.edit(index, pending=None, repeat=verb)
-    _note_lost(draft, index, verb, outcome)
     meaning = _meaning(draft, verb, outcome)
-    if meaning is not ParticipantEvent.UNANSWERED:
-        draft.edit(index, tries=0)
+    if meaning is ParticipantEvent.UNANSWERED:
+        draft.edit(index, pending=None, repeat=verb)
+    else:
+        draft.edit(index, pending=None, repeat=None, tries=0)
+    _note_lost(draft, index, verb, outcome)
     if not fire_member(draft, index, meaning, outcome):
         fire_member(draft, index, ParticipantEvent.REFUSED, outcome)
     if outcome not in (Outcome.NEVER_SENT, Outcome.LOST) and is_owed(draft.members[index]):
@@ -271,8 +272,13 @@ def _on_timer(draft: Draft, event: m.TimerFired) -> None:
 
 
 def _expire_releases(draft: Draft) -> None:
+    """The budget for reopening is spent: nobody is called any more, also none whose turn has not come."""
+    if PHASE_OF.get(draft.transaction) not in (Phase.RESUME, Phase.ABORT, Phase.ROLLBACK):
+        return
+    every_wave = (1 << wave_count(draft)) - 1
     for index, member in enumerate(draft.members):
-        if is_owed(member) and PHASE_OF.get(draft.transaction) in (Phase.RESUME, Phase.ABORT, Phase.ROLLBACK):
+        draft.edit(index, waves=every_wave)
+        if is_owed(member):
             fire_release(draft, index, ReleaseEvent.EXPIRED)
 
 

@@ -81,6 +81,11 @@ class Draft:
         id_index = member.id_index if leg is m.Leg.RELEASE else 0
         self.commands.append(m.Call(self.plan.members[index].key, leg, verb, id_index))
 
+    def linger(self, index: int) -> None:
+        """A call without an answer may run on over there, until its deadline at the latest."""
+        self.edit(index, lingering=True, seen=True)
+        self.commands.append(m.Arm(m.Timer.OUTSTANDING, self.plan.members[index].key))
+
     def frozen(self) -> tuple[State, tuple[m.Command, ...]]:
         """The new state, and the commands with all records in front of everything else."""
         state = State(self.plan, self.transaction, tuple(self.members), self.decided, self.rested, self.lagging)
@@ -249,6 +254,9 @@ def _report_released(draft: Draft, index: int) -> None:
 
 
 def _report_unproven(draft: Draft, index: int) -> None:
+    """What was asked last is waited for no more; a healing pause among it may still close the participant late."""
+    if draft.members[index].release_pending is Verb.CLOSE:
+        draft.linger(index)
     draft.edit(index, release_pending=None)
     fire_member(draft, index, ParticipantEvent.UNPROVEN)
 

@@ -194,7 +194,12 @@ class Row(Generic[S, E]):
 
     def __str__(self) -> str:
         guards = f" [{', '.join(self.guards)}]" if self.guards else ""
-        return f"{self.source.value} --{self.event.value}{guards}--> {self.target.value}"
+        return f"{_named(self.source)} --{_named(self.event)}{guards}--> {_named(self.target)}"
+
+
+def _named(member: object) -> object:
+    """The value of an enum member; a faulty row may hold anything else, and is to be named all the same."""
+    return member.value if isinstance(member, Enum) else repr(member)
 
 
 @dataclass(frozen=True, slots=True)

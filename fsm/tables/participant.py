@@ -44,6 +44,7 @@ class ParticipantEvent(StrEnum):
     POLL_DUE = "poll_due"
     STRAGGLING = "straggling"
     RETIRED = "retired"
+    NOT_RETIRED = "not_retired"
     CUT_REACHED = "cut_reached"
     EXPORT_DUE = "export_due"
     EXPORTED = "exported"
@@ -225,6 +226,16 @@ def _progress(source: ParticipantState) -> tuple[Row[ParticipantState, Participa
 def _stragglers() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
     return (
         _row(
+            _S.UNKNOWN,
+            _E.STRAGGLING,
+            _S.UNKNOWN,
+            "it has not said yet what it waits for: look again later",
+            "arm_straggler",
+            guards=_FORWARD,
+            deadline=_D.REACH,
+        ),
+        _row(_S.UNKNOWN, _E.STRAGGLING, _S.UNKNOWN, "it is being reopened", guards=_NOT_FORWARD),
+        _row(
             _S.DRAINING,
             _E.STRAGGLING,
             _S.DRAINING,
@@ -254,6 +265,16 @@ def _stragglers() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
             deadline=_D.REACH,
         ),
         _row(_S.DRAINING, _E.RETIRED, _S.DRAINING, "comes too late to matter", guards=_NOT_FORWARD),
+        _row(
+            _S.DRAINING,
+            _E.NOT_RETIRED,
+            _S.DRAINING,
+            "it still blocks: try again after a while, until the budget is spent",
+            "arm_straggler",
+            guards=_FORWARD,
+            deadline=_D.REACH,
+        ),
+        _row(_S.DRAINING, _E.NOT_RETIRED, _S.DRAINING, "it is being reopened", guards=_NOT_FORWARD),
     )
 
 
@@ -418,7 +439,6 @@ ANSWERS: Final[Mapping[Outcome, ParticipantEvent]] = {
     Outcome.INCOMPLETE: _E.INCOMPLETE,
     Outcome.UNACKNOWLEDGED: _E.UNACKNOWLEDGED,
     Outcome.ACKNOWLEDGED: _E.ACKNOWLEDGED,
-    Outcome.RETIRED: _E.RETIRED,
     Outcome.EXPORTED: _E.EXPORTED,
     Outcome.IMPORTED: _E.IMPORTED,
     Outcome.NEVER_SENT: _E.UNANSWERED,

@@ -272,7 +272,7 @@ _RESTORE: Final = (
 )
 
 _PUBLICATION: Final = (
-    *_aborts(_S.PUBLISHING, _E.PUBLISH_FAILED, _E.RECORD_FAILED),
+    *_aborts(_S.PUBLISHING, _E.PUBLISH_FAILED),
     _row(
         _S.PUBLISHING,
         _E.PUBLISH_UNCERTAIN,
@@ -295,6 +295,13 @@ _PUBLICATION: Final = (
             deadline=_D.HOLD,
         )
         for event in (_E.ABORT_REQUESTED, _E.CANCELLED, _E.HOLD_EXPIRED)
+    ),
+    _row(
+        _S.PUBLISHING,
+        _E.RECORD_FAILED,
+        _S.PUBLISHING,
+        "the rename decides, and if it was held back it says so itself",
+        deadline=_D.HOLD,
     ),
     _row(
         _S.PUBLISH_UNKNOWN,
