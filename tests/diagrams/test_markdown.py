@@ -87,6 +87,7 @@ def test_odd_names_keep_the_columns() -> None:
 def test_cells_do_not_start_markup() -> None:
     """Plain words in a cell stay plain words."""
     assert markdown_cell("<img src=x> *a* [b](c) `d` | e\nf") == (r"&lt;img src=x\> \*a\* \[b\](c) \`d\` \| e f")
+    assert markdown_cell("a & b &lt;") == "a &amp; b &amp;lt;"
     assert markdown_code("a`b") == r"a\`b"
     assert markdown_code("a|b") == r"a\|b"
     assert markdown_code("plain_name") == "`plain_name`"
