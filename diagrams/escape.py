@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeVar
 
 __all__ = ["display_name", "markdown_cell", "markdown_code", "mermaid_identifiers", "mermaid_text", "one_line"]
@@ -24,9 +25,12 @@ _RESERVED: Final = re.compile(
 _TEXT_SAFE: Final = frozenset(" !()+,./=?@[]_-'")
 # Mermaid reads labels as Markdown: an underscore is harmless only inside a word
 _EMPHASIS: Final = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+# a table repeats its names and sentences hundreds of times
+_REMEMBERED: Final = 4096
 _MARKDOWN_ACTIVE: Final = frozenset("\\`*_{}[]<>#|!~$&")
 
 
+@lru_cache(_REMEMBERED)
 def one_line(text: str) -> str:
     r"""``text`` on one line, without characters that cannot be seen or encoded.
 
@@ -57,6 +61,7 @@ def mermaid_identifiers(members: Iterable[S]) -> Mapping[S, str]:
     return chosen
 
 
+@lru_cache(_REMEMBERED)
 def mermaid_text(text: str) -> str:
     """``text`` as Mermaid shows it and never reads it: what is no letter, digit or harmless mark is a numeric entity.
 
@@ -67,6 +72,7 @@ def mermaid_text(text: str) -> str:
     return _EMPHASIS.sub("#95;", escaped)
 
 
+@lru_cache(_REMEMBERED)
 def markdown_cell(text: str) -> str:
     r"""``text`` as plain words of one table cell.
 
@@ -76,6 +82,7 @@ def markdown_cell(text: str) -> str:
     return "".join(_markdown_character(char) for char in one_line(text))
 
 
+@lru_cache(_REMEMBERED)
 def markdown_code(text: str) -> str:
     """``text`` as code in a table cell; nothing for nothing.
 
