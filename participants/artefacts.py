@@ -7,7 +7,7 @@ field cases F-44, F-46. The exact bytes for writing are in :mod:`quiesce.partici
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -114,16 +114,10 @@ def verify_export(
             checkpoint or participant, or the index is not the set that the records give.
         InvalidIdentity: ``participant_name`` may not become a path.
     """
-    export = _Export(Source(participant, reader), role, participant_name, checkpoint_id, receipt)
-    match role:
-        case Role.AGENT:
-            return _verify_agent(export)
-        case Role.POLICY:
-            return _verify_policy(export)
-        case Role.RESOURCES:
-            return _verify_resources(export)
-        case Role.AUXILIARY:
-            raise SnapshotInvalid(subject=participant, file="", reason="an auxiliary model exports nothing")
+    verify = _VERIFY.get(role)
+    if verify is None:
+        raise SnapshotInvalid(subject=participant, file="its export", reason="an auxiliary model exports nothing")
+    return verify(_Export(Source(participant, reader), role, participant_name, checkpoint_id, receipt))
 
 
 def _verify_agent(export: _Export) -> VerifiedExport:
@@ -259,6 +253,13 @@ def _check_storage_rows(source: Source, path: str, manifest: ModelManifest, rows
     for row in rows:
         if row.capture_key not in manifest.rollouts:
             raise source.refuse(path, f"refers to {escaped(row.capture_key)}, whose lineage was not exported")
+
+
+_VERIFY: Final[Mapping[Role, Callable[[_Export], VerifiedExport]]] = {
+    Role.AGENT: _verify_agent,
+    Role.POLICY: _verify_policy,
+    Role.RESOURCES: _verify_resources,
+}
 
 
 def cross_check(exports: Iterable[VerifiedExport]) -> tuple[str, ...]:
