@@ -46,6 +46,11 @@ class Clock(Protocol):
 class ModelStore(Protocol):
     """The ledger of a policy server: which attempts were seen, which are fenced, and what each call recorded."""
 
+    @property
+    def name(self) -> str:
+        """The server's own name, which also stands in the paths of its artefacts."""
+        ...
+
     def note_call(self, attempt: AttemptId) -> None:
         """A call of this attempt was admitted: it is one of the ``source_attempts`` from now on."""
         ...
@@ -82,6 +87,11 @@ class ModelStore(Protocol):
 
 class AgentRuns(Protocol):
     """The executions of an agent server (wire-protocol 2.9 to 2.16, 4.5)."""
+
+    @property
+    def name(self) -> str:
+        """The server's own name, which also stands in the paths of its artefacts."""
+        ...
 
     @property
     def closed(self) -> bool:
@@ -175,6 +185,11 @@ class ResourceSessions(Protocol):
 
     For the gate: ``enter``, ``settle`` and ``leave`` stand around one POST of the data plane.
     """
+
+    @property
+    def name(self) -> str:
+        """The server's own name, which also stands in the paths of its artefacts."""
+        ...
 
     @property
     def owes_restore(self) -> bool:

@@ -1,0 +1,155 @@
+"""The control plane of one server: routes, validation, bearer, and what each route asks of the fence.
+
+The order of checks is that of the wire (2.0): body or query (422), bearer (401), then the fence's table, which also
+knows the role (409), then the operation. Control routes are never gated by admission. Every reply names the
+incarnation of this process in a header, so that a client can tell a restarted server from the one it paused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER, Route, routes_served_by
+from quiesce.participants.server.answers import (
+    Answer,
+    ASGIApp,
+    Receive,
+    Scope,
+    Send,
+    ok,
+    refused,
+    send_answer,
+    unauthorized,
+)
+from quiesce.participants.server.auth import Bearer
+from quiesce.participants.server.declare import declaration, live
+from quiesce.participants.server.errors import ControlRefusal
+from quiesce.participants.server.fence import LiveFence
+from quiesce.participants.server.operations import Endpoint
+
+__all__ = ["BODY_BYTES_MAX", "MountedServer"]
+
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+PROBLEMS_MAX: Final = 20
+
+
+class MountedServer:
+    """An application with its control routes: an ASGI application in its stead.
+
+    Attributes:
+        app: the application as it was mounted, behind its gate.
+        role, name: what it declares.
+        instance: names this incarnation; new with each process.
+        fence: where its fence stands; None without a control token, and then there is only the capabilities route.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        role: Role,
+        name: str,
+        *,
+        fence: LiveFence,
+        bearer: Bearer | None,
+        endpoints: Mapping[str, Endpoint],
+    ) -> None:
+        self.app = app
+        self.role = role
+        self.name = name
+        self.instance = secrets.token_hex(8)
+        self.fence = fence
+        self._bearer = bearer
+        self._endpoints = endpoints
+        self._declaration = declaration(role, name, controlled=bearer is not None)
+        self._router = Router(routes=list(self._routes()), redirect_slashes=False, default=app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # the router would answer lifespan and websocket events itself
+        target = self._router if scope["type"] == "http" else self.app
+        await target(scope, receive, send)
+
+    def capabilities(self) -> dict[str, object]:
+        """The capabilities reply as it stands now."""
+        return {**self._declaration, **live(self.fence)}
+
+    def _routes(self) -> list[StarletteRoute]:
+        served = routes_served_by(self.role)
+        if self._bearer is None:
+            served = tuple(route for route in served if not route.authorized)
+        return [StarletteRoute(route.path, _Mounted(self, route), methods=[route.method]) for route in served]
+
+    async def respond(self, route: Route, request: Request) -> Answer:
+        """Check a request in the order of the wire and carry it out."""
+        if not route.authorized:
+            return ok(self.capabilities())
+        try:
+            asked = await _validated(route, request)
+        except ValidationError as error:
+            return Answer(422, {"detail": _problems(error, "query" if route.request is None else "body")})
+        except _TooLarge:
+            return Answer(413, {"detail": f"a control request is at most {BODY_BYTES_MAX} bytes"})
+        if self._bearer is None or not self._bearer.admits(request.headers.raw):
+            return unauthorized()
+        try:
+            return await self._endpoints[route.name](asked)
+        except ControlRefusal as refusal:
+            return refused(refusal)
+
+
+class _Mounted:
+    """One route as an ASGI application, so that starlette takes it as it is."""
+
+    def __init__(self, server: MountedServer, route: Route) -> None:
+        self._server = server
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._server.respond(self._route, Request(scope, receive))
+        except ClientDisconnect:
+            return
+        named = Answer(
+            answer.status,
+            answer.content,
+            bare=answer.bare,
+            headers={**answer.headers, INSTANCE_HEADER: self._server.instance},
+        )
+        await send_answer(send, named)
+
+
+class _TooLarge(Exception):
+    """The body exceeds the limit."""
+
+
+async def _validated(route: Route, request: Request) -> BaseModel:
+    if route.request is not None:
+        return route.request.model_validate_json(await _body(request))
+    if route.query is None:
+        raise TypeError(f"route {route.name} has neither body nor query")
+    return route.query.model_validate(dict(request.query_params))
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise _TooLarge
+    return bytes(body)
+
+
+def _problems(error: ValidationError, place: str) -> list[dict[str, object]]:
+    """What is wrong with a request, as the web framework of real servers lists it, without echoing the input."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [
+        {"type": problem["type"], "loc": [place, *problem["loc"]], "msg": problem["msg"]}
+        for problem in found[:PROBLEMS_MAX]
+    ]
