@@ -153,7 +153,7 @@ class Errands:
         return Request(
             checkpoint_id=healing_id(self._wire_id, command.id_index) if command.id_index else self._wire_id,
             checkpoint_dir=snapshot.deployment_directory(deployment) if snapshot else None,
-            continuation_indexes=self._continuation_indexes(deployment),
+            continuation_indexes=self._continuation_indexes(deployment) if command.verb is Verb.EXPORT else (),
             source_checkpoint_id=self._source.wire_id if self._source else None,
             saved=self._source.saved.get(command.key) if self._source else None,
             receipts=entry.receipts,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.messages import Failed
-from quiesce.fsm.tables.participant import ParticipantState
+from quiesce.fsm.tables.participant import PARTICIPANT, ParticipantState
+from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.transaction import State
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
 from quiesce.participants.artefacts import VerifiedExport
@@ -90,17 +91,18 @@ class Ledger:
         answer = entry.answer if entry is not None else None
         return (answer.verb.value, answer.outcome.value) if answer is not None else (None, None)
 
-    def note_times(self, before: State, after: State, now_s: float) -> None:
-        """Keep when members and the transaction changed state."""
-        if before is after:
+    def note_step(self, trace: TraceRecord, now_s: float) -> None:
+        """Keep when a participant changed its state."""
+        entry = self.by_subject.get(trace.subject)
+        if entry is None or trace.machine != PARTICIPANT.name or trace.source == trace.target:
             return
-        for spec, old, new in zip(after.plan.members, before.members, after.members, strict=True):
-            if old.state is not new.state:
-                entry = self.entries[spec.key]
-                entry.spans.append((old.state.value, entry.since_s, now_s))
-                entry.state, entry.since_s = new.state, now_s
-                if old.state is ParticipantState.IDLE and self.first_touch_s is None:
-                    self.first_touch_s = now_s
+        entry.spans.append((trace.source, entry.since_s, now_s))
+        entry.state, entry.since_s = ParticipantState(trace.target), now_s
+        if self.first_touch_s is None:
+            self.first_touch_s = now_s
+
+    def note_phase(self, before: State, after: State, now_s: float) -> None:
+        """Keep when the transaction changed its state."""
         if before.transaction is not after.transaction:
             self.phase_spans.append((before.transaction.value, self.last_change_s, now_s))
             self.last_change_s = now_s

@@ -37,8 +37,6 @@ from quiesce.transport.port import Transport
 
 __all__ = ["RunnerPorts", "TransactionRunner"]
 
-_log = structlog.get_logger("quiesce.controller")
-
 
 @dataclass(frozen=True, slots=True)
 class RunnerPorts:
@@ -72,6 +70,7 @@ class TransactionRunner:
         """Where everybody stood when the transaction first left its way."""
         self._budgets = budgets
         self._ports = ports
+        self._log = structlog.get_logger("quiesce.controller").bind(wire_id=wire_id)
         self._timers = Timers(self._post)
         outside = ErrandPorts(
             wire_id=wire_id,
@@ -170,7 +169,7 @@ class TransactionRunner:
 
     def _give_up(self, error: Exception) -> None:
         """A fault of ours: take it for a failure to record, which turns every forward state into an abort."""
-        _log.error("transaction_fault", wire_id=self.wire_id, error=repr(error))
+        self._log.error("transaction_fault", error=repr(error))
         first = not any(isinstance(known, QuiesceError) and known.__cause__ is error for known in self.ledger.errors)
         fault = QuiesceError(f"{self.wire_id}: an unforeseen fault: {error!r}; please report it")
         fault.__cause__ = error
@@ -181,7 +180,7 @@ class TransactionRunner:
     async def _take(self, event: m.Event) -> None:
         before = self.state
         self.state, commands = advance(before, event, self._ports.engine)
-        self.ledger.note_times(before, self.state, self.now_s())
+        self.ledger.note_phase(before, self.state, self.now_s())
         for place, command in enumerate(commands):
             if not isinstance(command, m.Record):
                 self._performers[type(command)](command)
@@ -191,6 +190,7 @@ class TransactionRunner:
 
     async def _record(self, command: m.Record) -> bool:
         """Write a record down; False when it was a barrier and is not durable."""
+        self.ledger.note_step(command.trace, self.now_s())
         call, reply = self.ledger.last_exchange(command.trace.subject)
         record = JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
         try:
@@ -203,9 +203,8 @@ class TransactionRunner:
         return True
 
     def _tell(self, trace: TraceRecord) -> None:
-        _log.info(
+        self._log.info(
             "transition",
-            wire_id=self.wire_id,
             machine=trace.machine,
             participant=trace.subject or None,
             source=trace.source,
@@ -217,7 +216,7 @@ class TransactionRunner:
             try:
                 observer(trace)
             except Exception as error:  # noqa: BLE001 - what an embedder's callback raises changes nothing
-                _log.warning("observer_failed", wire_id=self.wire_id, error=repr(error))
+                self._log.warning("observer_failed", error=repr(error))
 
     def _fail_rest(self, commands: Sequence[m.Command]) -> None:
         """Contract 3: what was not done because a barrier failed is answered as not done."""
@@ -270,9 +269,8 @@ class TransactionRunner:
         if not self.ledger.failures:
             self.stood = where_everybody_stands(self.state, self.ledger, self.now_s())
         self.ledger.note_failure(command)
-        _log.warning(
+        self._log.warning(
             "transaction_failing",
-            wire_id=self.wire_id,
             cause=command.cause.value,
             participant=str(command.key) if command.key else None,
             outcome=command.outcome.value if command.outcome else None,
@@ -282,7 +280,7 @@ class TransactionRunner:
         self.ledger.note(_NOTES[command.effect].format(who=command.key, wire_id=self.wire_id))
 
     def _finished(self, command: m.Finished) -> None:
-        _log.info("transaction_rests", wire_id=self.wire_id, state=command.state.value)
+        self._log.info("transaction_rests", state=command.state.value)
         if command.state in TRANSACTION.final:
             self._timers.disarm_all()
 

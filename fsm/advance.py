@@ -89,8 +89,9 @@ def _request(draft: Draft, event: TransactionEvent) -> None:
 def _starts(draft: Draft, _event: TransactionEvent, _why: m.Failed | None) -> None:
     """A phase begins: nobody has seen a wave of it yet."""
     draft.rested = False
+    draft.waves = 0
     for index in range(len(draft.members)):
-        draft.edit(index, waves=0, confirmed=False, tries=0, repeat=None)
+        draft.edit(index, confirmed=False, tries=0, repeat=None)
 
 
 def _starts_release(draft: Draft, event: TransactionEvent, why: m.Failed | None) -> None:
@@ -275,9 +276,8 @@ def _expire_releases(draft: Draft) -> None:
     """The budget for reopening is spent: nobody is called any more, also none whose turn has not come."""
     if PHASE_OF.get(draft.transaction) not in (Phase.RESUME, Phase.ABORT, Phase.ROLLBACK):
         return
-    every_wave = (1 << wave_count(draft)) - 1
+    draft.waves = (1 << wave_count(draft)) - 1
     for index, member in enumerate(draft.members):
-        draft.edit(index, waves=every_wave)
         if is_owed(member):
             fire_release(draft, index, ReleaseEvent.EXPIRED)
 

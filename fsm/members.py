@@ -50,6 +50,8 @@ class Draft:
         self.decided = state.decided
         self.rested = state.rested
         self.lagging = state.lagging
+        self.waves = state.waves
+        self.scan = state.scan
         self.queue: list[tuple[TransactionEvent, m.Failed | None]] = []
         self.records: list[m.Record] = []
         self.commands: list[m.Command] = []
@@ -88,7 +90,16 @@ class Draft:
 
     def frozen(self) -> tuple[State, tuple[m.Command, ...]]:
         """The new state, and the commands with all records in front of everything else."""
-        state = State(self.plan, self.transaction, tuple(self.members), self.decided, self.rested, self.lagging)
+        state = State(
+            self.plan,
+            self.transaction,
+            tuple(self.members),
+            self.decided,
+            self.rested,
+            self.lagging,
+            self.waves,
+            self.scan,
+        )
         return state, (*_with_one_barrier(self.records), *self.commands)
 
 

@@ -100,8 +100,7 @@ class Member:
     """What the core knows of one participant.
 
     ``pending`` and ``release_pending`` are the calls waited for; ``lingering`` says that a call without an answer
-    may still run over there; ``seen`` that an earlier call may have been applied; ``waves`` is the set (as bits)
-    of this phase's waves that have gone to it.
+    may still run over there; ``seen`` that an earlier call may have been applied.
     """
 
     state: ParticipantState = ParticipantState.IDLE
@@ -114,7 +113,6 @@ class Member:
     seen: bool = False
     confirmed: bool = False
     verified: bool = False
-    waves: int = 0
     tries: int = 0
     heals: int = 0
     id_index: int = 0
@@ -122,7 +120,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The whole state of a transaction. ``lagging`` counts the waves of reopening that are no longer waited for."""
+    """The whole state of a transaction.
+
+    ``waves`` is the set (as bits) of the present phase's waves that have been sent; ``lagging`` counts the waves of
+    reopening that are no longer waited for. ``scan`` is where to look first for whoever is not there yet: a memory
+    that saves time and is no part of what the state is.
+    """
 
     plan: Plan = field(hash=False)
     transaction: TransactionState
@@ -130,6 +133,8 @@ class State:
     decided: bool = False
     rested: bool = False
     lagging: int = 0
+    waves: int = 0
+    scan: int = field(default=0, compare=False, repr=False)
 
     def in_doubt(self) -> tuple[ParticipantKey, ...]:
         """Participants that are owed a resume which is not proven, in the plan's order."""

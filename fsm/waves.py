@@ -30,16 +30,17 @@ def send_due_waves(draft: Draft) -> None:
     if phase is None or draft.rested or draft.queue:
         return
     for number, wave in enumerate(plan_for(phase, draft.plan.drain).waves):
-        if all(_reached(draft, role, milestone, number) for role, milestone in wave.waits_for):
-            _send(draft, wave, 1 << number, wave.members_of or phase)
+        bit = 1 << number
+        if not draft.waves & bit and all(_reached(draft, role, least, number) for role, least in wave.waits_for):
+            draft.waves |= bit
+            _send(draft, wave, wave.members_of or phase)
 
 
-def _send(draft: Draft, wave: Wave, bit: int, phase: Phase) -> None:
+def _send(draft: Draft, wave: Wave, phase: Phase) -> None:
     for index, spec in enumerate(draft.plan.members):
         member = draft.members[index]
-        if spec.role not in wave.roles or phase not in spec.phases or member.waves & bit:
+        if spec.role not in wave.roles or phase not in spec.phases:
             continue
-        draft.edit(index, waves=member.waves | bit)
         if wave.event is not ParticipantEvent.RELEASED:
             if member.pending is None and member.state is not ParticipantState.RESTORED:
                 fire_member(draft, index, wave.event)
@@ -51,11 +52,20 @@ def _reached(draft: Draft, role: Role, milestone: Milestone, number: int) -> boo
     phase = MILESTONE_PHASE[milestone]
     if milestone is Milestone.REOPENED_OR_LAGGING and draft.lagging >= number:
         return True
-    return all(
-        _MILESTONES[milestone](member)
-        for spec, member in zip(draft.plan.members, draft.members, strict=True)
-        if spec.role is role and phase in spec.phases
-    )
+    there = _MILESTONES[milestone]
+    return _all_members(draft, lambda spec, member: spec.role is not role or phase not in spec.phases or there(member))
+
+
+def _all_members(draft: Draft, holds: Callable[[MemberSpec, Member], bool]) -> bool:
+    """Whether it holds of everybody; looks first at whoever was missing last time, so that a wave costs O(N) in all."""
+    specs, members = draft.plan.members, draft.members
+    count = len(specs)
+    for offset in range(count):
+        index = (draft.scan + offset) % count
+        if not holds(specs[index], members[index]):
+            draft.scan = index
+            return False
+    return True
 
 
 _CLOSED: Final = frozenset({ParticipantState.DRAINING, ParticipantState.PAUSED})
@@ -72,11 +82,8 @@ _MILESTONES: Final[Mapping[Milestone, Callable[[Member], bool]]] = {
 
 def meets(draft: Draft, phase: Phase, condition: Condition) -> bool:
     """Whether every member that takes part in ``phase`` meets ``condition``."""
-    return all(
-        _CONDITIONS[condition](spec, member)
-        for spec, member in zip(draft.plan.members, draft.members, strict=True)
-        if phase in spec.phases
-    )
+    met = _CONDITIONS[condition]
+    return _all_members(draft, lambda spec, member: phase not in spec.phases or met(spec, member))
 
 
 def _committed_and_verified(spec: MemberSpec, member: Member) -> bool:
