@@ -123,7 +123,7 @@ NEVER_FROM_IDLE: list[tuple[AnyTable, Enum, Enum]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "state", "event"), NEVER_FROM_IDLE, ids=str)
+@pytest.mark.parametrize(("table", "state", "event"), NEVER_FROM_IDLE, ids=lambda value: value.name)
 def test_what_is_never_due_there_has_no_row(table: AnyTable, state: Enum, event: Enum) -> None:
     """Resume, commit and publish from idle, and their like for a participant, are illegal whatever the facts."""
     for engine in (TableEngine(), TransitionsEngine()):

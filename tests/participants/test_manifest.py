@@ -228,8 +228,8 @@ def test_a_manifest_that_contradicts_itself_is_not_written() -> None:
 
 @pytest.mark.parametrize(
     "metadata",
-    [{"a": float("nan")}, {"a": "\ud83d"}, {"a": object()}, {7: "a"}, {"a": "x" * METADATA_BYTES_MAX}],
-    ids=ascii,
+    [{"a": float("nan")}, {"a": "\ud83d"}, {"a": {1}}, {7: "a"}, {"a": "x" * METADATA_BYTES_MAX}],
+    ids=lambda metadata: ascii(metadata)[:40],
 )
 def test_metadata_that_could_not_be_read_back_is_refused(metadata: dict[Any, Any]) -> None:
     """What the embedding code gives must be JSON, whole and of bounded size."""
