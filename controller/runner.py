@@ -84,7 +84,7 @@ class TransactionRunner:
         self._errands = Errands(outside, self.ledger, self._post, self._remaining_s)
         self._mailbox: asyncio.Queue[tuple[m.Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._deadlines: dict[m.Timer, float] = {}
-        self._changed = asyncio.Condition()
+        self._waiting: list[asyncio.Future[None]] = []
         self._driver: asyncio.Task[None] | None = None
         self._performers: dict[type[Any], Callable[[Any], None]] = {
             m.Call: self._errands.call,
@@ -122,9 +122,11 @@ class TransactionRunner:
 
     async def reached(self, *states: TransactionState) -> TransactionState:
         """Wait until the transaction is in one of ``states``, or rests, and say in which it is."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.state.transaction in states or self._is_at_rest())
-            return self.state.transaction
+        while not (self.state.transaction in states or self._is_at_rest()):
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(changed)
+            await changed
+        return self.state.transaction
 
     async def close(self) -> None:
         """Stop the writer and everything that still runs here; make the records durable.
@@ -164,8 +166,10 @@ class TransactionRunner:
                 self._give_up(error)
             if taken is not None and not taken.done():
                 taken.set_result(None)
-            async with self._changed:
-                self._changed.notify_all()
+            waiting, self._waiting = self._waiting, []
+            for changed in waiting:
+                if not changed.done():
+                    changed.set_result(None)
 
     def _give_up(self, error: Exception) -> None:
         """A fault of ours: take it for a failure to record, which turns every forward state into an abort."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -62,8 +61,7 @@ class Draft:
 
     def edit(self, index: int, **changes: object) -> Member:
         """Exchange fields of one member and return it."""
-        member: Member = replace(self.members[index], **changes)  # type: ignore[arg-type]  # checked by replace
-        self.members[index] = member
+        member = self.members[index] = self.members[index]._replace(**changes)  # type: ignore[arg-type]  # checked by _replace
         return member
 
     def step(self, table: Table[S, E], subject: str, state: S, event: E, facts: Facts) -> Accepted[S, E] | None:

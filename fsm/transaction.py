@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from quiesce.fsm.errors import DefinitionError
 from quiesce.fsm.tables.participant import ParticipantState
@@ -95,8 +95,7 @@ class Plan:
         object.__setattr__(self, "index", {key: place for place, key in enumerate(keys)})
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """What the core knows of one participant.
 
     ``pending`` and ``release_pending`` are the calls waited for; ``lingering`` says that a call without an answer
