@@ -19,8 +19,8 @@ REPEATS = 200
 
 def measure() -> list[Measured]:
     """The step alone, and the step with a trace record for each that is accepted."""
-    states = Enum("States", [(state.name, state.value) for state in TransactionState])  # type: ignore[misc]
-    events = Enum("Events", [(event.name, event.value) for event in TransactionEvent])  # type: ignore[misc]
+    states = Enum("States", [(state.name, state.value) for state in TransactionState])  # type: ignore[misc]  # names from a table
+    events = Enum("Events", [(event.name, event.value) for event in TransactionEvent])  # type: ignore[misc]  # names from a table
     pairs = list(itertools.product(TransactionState, TransactionEvent))
     plain = list(itertools.product(states, events))
     legal = {(row.source.name, row.event.name): row.target.name for row in TRANSACTION.rows}

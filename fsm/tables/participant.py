@@ -316,30 +316,8 @@ def _trouble() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
     """No answer, or one that ends the way forward."""
     rows: list[Row[ParticipantState, ParticipantEvent]] = []
     for state in (_S.IDLE, *_HELD):
+        rows += _unanswered(state)
         rows += [
-            _row(
-                state,
-                _E.UNANSWERED,
-                state,
-                "the same call under the same id is safe to repeat",
-                "arm_retry",
-                guards=("going_forward", "tries_left", *(("may_have_seen_a_call",) if state is _S.UNKNOWN else ())),
-            ),
-            _row(
-                state,
-                _E.UNANSWERED,
-                state,
-                "lost for certain",
-                "fail_transaction",
-                guards=("going_forward", "!tries_left", *(("may_have_seen_a_call",) if state is _S.UNKNOWN else ())),
-            ),
-            _row(
-                state,
-                _E.UNANSWERED,
-                state,
-                "nobody waits for it any more",
-                guards=("!going_forward", *(("may_have_seen_a_call",) if state is _S.UNKNOWN else ())),
-            ),
             _row(state, _E.CALL_AGAIN, state, "try again", "repeat_call", guards=_FORWARD),
             _row(state, _E.CALL_AGAIN, state, "nobody asks any more", guards=_NOT_FORWARD),
             _row(state, _E.REFUSED, state, "it cannot be part of this cut", "fail_transaction", guards=_FORWARD),
@@ -350,7 +328,36 @@ def _trouble() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
                 _row(state, _E.DENIED, state, "it cannot be part of this cut", "fail_transaction", guards=_FORWARD),
                 _row(state, _E.DENIED, state, "nobody asks any more", guards=_NOT_FORWARD),
             ]
-    rows += [
+    return (*rows, *_first_call())
+
+
+def _unanswered(state: ParticipantState) -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
+    """No answer, where a call of this transaction may have been seen."""
+    seen = ("may_have_seen_a_call",) if state is _S.UNKNOWN else ()
+    return (
+        _row(
+            state,
+            _E.UNANSWERED,
+            state,
+            "the same call under the same id is safe to repeat",
+            "arm_retry",
+            guards=("going_forward", "tries_left", *seen),
+        ),
+        _row(
+            state,
+            _E.UNANSWERED,
+            state,
+            "lost for certain",
+            "fail_transaction",
+            guards=("going_forward", "!tries_left", *seen),
+        ),
+        _row(state, _E.UNANSWERED, state, "nobody waits for it any more", guards=("!going_forward", *seen)),
+    )
+
+
+def _first_call() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
+    """What becomes of the first call decides whether anything is owed."""
+    return (
         _row(
             _S.UNKNOWN,
             _E.UNANSWERED,
@@ -404,8 +411,7 @@ def _trouble() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
             "refused, but an earlier call may have closed it",
             guards=("!going_forward", "may_have_seen_a_call"),
         ),
-    ]
-    return tuple(rows)
+    )
 
 
 def _endings() -> tuple[Row[ParticipantState, ParticipantEvent], ...]:
@@ -433,14 +439,16 @@ PARTICIPANT: Final = Table(
 )
 """The machine of one participant, as the controller sees it."""
 
-ANSWERS: Final[Mapping[Outcome, ParticipantEvent]] = {
-    Outcome.DRAINING: _E.STILL_DRAINING,
-    Outcome.PAUSED: _E.CUT_REACHED,
-    Outcome.INCOMPLETE: _E.INCOMPLETE,
-    Outcome.UNACKNOWLEDGED: _E.UNACKNOWLEDGED,
-    Outcome.ACKNOWLEDGED: _E.ACKNOWLEDGED,
-    Outcome.EXPORTED: _E.EXPORTED,
-    Outcome.IMPORTED: _E.IMPORTED,
+_SUCCESSES: Final[Mapping[Outcome, tuple[ParticipantEvent, frozenset[Verb]]]] = {
+    Outcome.DRAINING: (_E.STILL_DRAINING, frozenset({Verb.CLOSE, Verb.AWAIT_CUT})),
+    Outcome.PAUSED: (_E.CUT_REACHED, frozenset({Verb.CLOSE, Verb.AWAIT_CUT})),
+    Outcome.INCOMPLETE: (_E.INCOMPLETE, frozenset({Verb.CLOSE, Verb.AWAIT_CUT})),
+    Outcome.UNACKNOWLEDGED: (_E.UNACKNOWLEDGED, frozenset({Verb.CLOSE, Verb.AWAIT_CUT})),
+    Outcome.ACKNOWLEDGED: (_E.ACKNOWLEDGED, frozenset({Verb.ACKNOWLEDGE})),
+    Outcome.EXPORTED: (_E.EXPORTED, frozenset({Verb.EXPORT})),
+    Outcome.IMPORTED: (_E.IMPORTED, frozenset({Verb.IMPORT})),
+}
+_FAILURES: Final[Mapping[Outcome, ParticipantEvent]] = {
     Outcome.NEVER_SENT: _E.UNANSWERED,
     Outcome.LOST: _E.UNANSWERED,
     Outcome.CONFLICT: _E.DENIED,
@@ -450,8 +458,13 @@ ANSWERS: Final[Mapping[Outcome, ParticipantEvent]] = {
     Outcome.ROUTE_MISSING: _E.DENIED,
     Outcome.MALFORMED: _E.DENIED,
 }
-"""What an answer to a call on the way forward means. An outcome that is absent is ``refused``; what a reading of
-the capabilities means depends on the phase and stands in PHASES."""
+
+ANSWERS: Final[Mapping[tuple[Verb, Outcome], ParticipantEvent]] = {
+    **{(verb, outcome): event for outcome, (event, verbs) in _SUCCESSES.items() for verb in verbs},
+    **{(verb, outcome): event for outcome, event in _FAILURES.items() for verb in Verb},
+}
+"""What an answer to a call on the way forward means. What is absent, also a success that belongs to another call, is
+``refused``; what a reading of the capabilities means depends on the phase and stands in PHASES."""
 
 _EVERY_ROLE: Final = frozenset(Role)
 MAY_RUN_ON: Final[Mapping[Verb, frozenset[Role]]] = {

@@ -65,7 +65,7 @@ class CallParked(QuiesceError):
 def is_parking_reply(status: int, body: object) -> bool:
     """Whether a reply (its body parsed) says that the call is to be sent again after the checkpoint (2.20)."""
     error = body.get("error") if isinstance(body, Mapping) else None
-    return status == 409 and isinstance(error, Mapping) and error.get("code") in _PARKING_CODES  # noqa: PLR2004
+    return status == 409 and isinstance(error, Mapping) and error.get("code") in _PARKING_CODES  # noqa: PLR2004 - conflict
 
 
 class Registry(Protocol):

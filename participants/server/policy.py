@@ -61,7 +61,7 @@ class PolicyControl:
         call = Call(FenceEvent.STATUS, asked.checkpoint_id, asked.deadline_ts, act=lambda _: self._status(asked))
         answer = await self.fence.call(call)
         patience_s = min(asked.timeout_s, asked.deadline_ts - self.clock.now_ts())
-        if answer.status != 200 or asked.wait_state is None or patience_s <= 0 or self.gate.is_drained():  # noqa: PLR2004
+        if answer.status != 200 or asked.wait_state is None or patience_s <= 0 or self.gate.is_drained():  # noqa: PLR2004 - OK
             return answer
         await self.gate.wait_drained(patience_s)
         return await self.fence.call(call)
