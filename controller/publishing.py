@@ -78,7 +78,8 @@ def _complete(files: FileSystem, staged: Staged, manifest: SnapshotManifest, con
     with storage_errors("write the manifest", staged.directory):
         for deployment in manifest.deployments:
             files.sync_directory(staged.deployment(deployment))
-        files.sync_directory(staged.directory / DEPLOYMENTS)
+        if manifest.deployments:
+            files.sync_directory(staged.directory / DEPLOYMENTS)
         write_durably(files, staged.directory / SNAPSHOT_MANIFEST, content)
 
 

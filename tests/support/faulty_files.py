@@ -2,8 +2,8 @@
 
 ``FaultyFiles(fail_at=n)`` raises at the n-th changing operation (from 1); with ``lasting`` at every one from there on.
 ``takes_effect`` makes the operation happen first, so that its caller is told of a failure that was none. A write that
-fails has written half of its bytes. ``operations`` lists what was asked for, so that a test can count first and then
-fail each in turn.
+fails has written half of its bytes. Syncs only count: no test can pull the plug. ``operations`` lists what was asked
+for, so that a test can count first and then fail each in turn.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class FaultyFiles:
         self._change("rename", target, lambda: self._real.rename(source, target))
 
     def sync_file(self, path: Path) -> None:
-        self._change("sync_file", path, lambda: self._real.sync_file(path))
+        self._change("sync_file", path, _nothing)
 
     def sync_directory(self, path: Path) -> None:
-        self._change("sync_directory", path, lambda: self._real.sync_directory(path))
+        self._change("sync_directory", path, _nothing)
 
     def remove_file(self, path: Path) -> None:
         self._change("remove_file", path, lambda: self._real.remove_file(path))
@@ -96,6 +96,10 @@ class FaultyFiles:
         raise OSError(self.error, os.strerror(self.error), str(path))
 
 
+def _nothing() -> None:
+    """The effect of a sync that nobody can see."""
+
+
 class _FaultyFile:
     """An open file whose operations are counted with those of its file system."""
 
@@ -113,7 +117,7 @@ class _FaultyFile:
         )
 
     def sync(self) -> None:
-        self._files._change("sync", self._path, self._real.sync)
+        self._files._change("sync", self._path, _nothing)
 
     def truncate(self, size: int) -> None:
         self._files._change("truncate", self._path, lambda: self._real.truncate(size))
