@@ -265,9 +265,7 @@ class Runs:
         self.retired(execution)
 
     def _supersede_earlier(self, attempt: AttemptId) -> None:
-        if attempt.attempt_index == 0:
-            return
-        self._tombstones.add_through(attempt._replace(attempt_index=attempt.attempt_index - 1))
+        self._tombstones.add_before(attempt)
         for other in [other for other in self._waiting if _is_earlier(other, attempt)]:
             del self._waiting[other]
         for execution in [found for found in self._executions.values() if _is_earlier(found.attempt, attempt)]:

@@ -295,9 +295,7 @@ class Sessions:
                 await self._hooks.retire_state(attempt)
 
     async def _supersede_earlier(self, attempt: AttemptId) -> None:
-        if attempt.attempt_index == 0:
-            return
-        self._tombstones.add_through(attempt._replace(attempt_index=attempt.attempt_index - 1))
+        self._tombstones.add_before(attempt)
         for session in [found for found in self._sessions.values() if found.attempt.rollout_id == attempt.rollout_id]:
             if session.attempt.attempt_index < attempt.attempt_index:
                 # the newer attempt must not suffer from what the old one leaves behind; it is fenced in any case

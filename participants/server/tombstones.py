@@ -27,11 +27,15 @@ class Tombstones:
         """Fence this attempt."""
         self._fenced.add(attempt)
 
+    def add_before(self, attempt: AttemptId) -> None:
+        """Fence every earlier attempt of the rollout: this one replaces them. None of them is named by it."""
+        highest = self._highest.get(attempt.rollout_id, -1)
+        self._highest[attempt.rollout_id] = max(highest, attempt.attempt_index - 1)
+
     def add_through(self, attempt: AttemptId) -> None:
         """Fence this attempt and every earlier one of its rollout: what was saved as n goes on as n + 1."""
-        self._fenced.add(attempt)
-        highest = self._highest.get(attempt.rollout_id, -1)
-        self._highest[attempt.rollout_id] = max(highest, attempt.attempt_index)
+        self.add(attempt)
+        self.add_before(attempt)
 
     def named(self) -> tuple[AttemptId, ...]:
         """The attempts that were fenced by name, sorted."""
