@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import ValidationError
 from support.artefact_tree import boundary
 from support.recordings import trees
 
@@ -181,3 +182,20 @@ def test_names_of_files_carry_attempt_or_capture_key() -> None:
     assert lineage_name(AttemptId("job7.r9", 1)) == "job7.r9-a1.lineage.jsonl"
     assert index_path(Role.RESOURCES, "tools") is None
     assert manifest_path(Role.POLICY, "") == "model-ledger/manifest.json"
+
+
+def test_a_pending_model_call_is_there_exactly_when_the_kind_says_so() -> None:
+    """A record that says one thing and holds another is refused (wire-protocol 6.3)."""
+    pending = boundary("r", boundary_kind="pending_model", pending_model={"model_call_id": "call-2"})
+    assert pending.pending_model == {"model_call_id": "call-2"}
+    for change in ({"boundary_kind": "pending_model"}, {"pending_model": {}}):
+        with pytest.raises(ValidationError, match="pending_model"):
+            boundary("r", **change)
+
+
+def test_an_old_record_is_at_the_turn_of_its_boundary() -> None:
+    """Schema 1 has no turn; a named turn wins."""
+    assert boundary("r", schema_version=1, boundary_index=4).turn == 4
+    assert boundary("r", boundary_index=4, turn_index=2).turn == 2
+    with pytest.raises(ValidationError, match="schema_version"):
+        boundary("r", schema_version=3)

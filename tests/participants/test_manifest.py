@@ -213,6 +213,20 @@ def test_each_change_is_refused_by_name(edit: Edit, reason: str) -> None:
     assert refused.value.subject == "manifest"
 
 
+def test_an_auxiliary_model_cannot_have_exported() -> None:
+    """The topology may name it, but no participant entry can be its."""
+    manifest = json.loads(manifest_bytes(whole()))
+    manifest["participants"][1] |= {"name": "judge", "participant_name": "judge", "role": "auxiliary"}
+    with pytest.raises(SnapshotInvalid, match="'judge' cannot have exported"):
+        load_manifest(json.dumps(manifest).encode())
+
+
+def test_a_list_is_no_manifest() -> None:
+    """Valid JSON of another shape is refused."""
+    with pytest.raises(SnapshotInvalid, match="no object"):
+        load_manifest(b"[]")
+
+
 def test_a_key_that_stands_twice_is_refused() -> None:
     """Two readers could disagree on such a file (field cases F-47)."""
     content = manifest_bytes(whole()).replace(b'"label":', b'"label": "other",\n  "label":')
