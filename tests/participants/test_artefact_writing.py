@@ -188,7 +188,8 @@ def test_a_pending_model_call_is_there_exactly_when_the_kind_says_so() -> None:
     """A record that says one thing and holds another is refused (wire-protocol 6.3)."""
     pending = boundary("r", boundary_kind="pending_model", pending_model={"model_call_id": "call-2"})
     assert pending.pending_model == {"model_call_id": "call-2"}
-    for change in ({"boundary_kind": "pending_model"}, {"pending_model": {}}):
+    changes: tuple[dict[str, object], ...] = ({"boundary_kind": "pending_model"}, {"pending_model": {}})
+    for change in changes:
         with pytest.raises(ValidationError, match="pending_model"):
             boundary("r", **change)
 
