@@ -29,7 +29,7 @@ from quiesce.fsm.tables.fence_vocabulary import (
 )
 from quiesce.fsm.vocabulary import DeadlineClass, Role
 
-__all__ = ["STRICT"]
+__all__ = ["STRICT", "auxiliary"]
 
 _E = FenceEvent
 _P = FencePhase
