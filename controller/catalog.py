@@ -6,6 +6,7 @@ missing, torn or of another id is no snapshot (field cases F-41, F-42).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,9 @@ LATEST = "latest"
 
 NAMED_IN_ERROR_MAX = 10
 
+_NO_MANIFEST = frozenset({errno.EFBIG, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+"""Errors that say that what stands in the manifest's place is none, however often one looks."""
+
 
 class SnapshotState(StrEnum):
     """What a name in the folder of snapshots stands for."""
@@ -36,6 +40,8 @@ class SnapshotState(StrEnum):
     """There is no manifest, or a file that it declares is missing."""
     TORN = "torn"
     """There is a manifest, but it cannot be believed."""
+    UNREADABLE = "unreadable"
+    """The storage gave an error, so nobody can say at the moment what it is."""
     FOREIGN = "foreign"
     """No folder, or not of this id: something that somebody else put there."""
 
@@ -117,7 +123,8 @@ def entry_of(files: FileSystem, layout: RootLayout, wire_id: str) -> SnapshotEnt
 def resolve(files: FileSystem, layout: RootLayout, name: str) -> Snapshot:
     """The snapshot that a name means: ``latest``, a wire id, or a label (then the newest valid one that has it).
 
-    A wire id comes first; if its snapshot is damaged that is an error, not a reason to take another one.
+    A wire id comes first; if its snapshot is damaged that is an error, not a reason to take another one. While some
+    snapshot cannot be read nobody knows which one is the newest, and an older one is never taken for it silently.
 
     Raises:
         InvalidIdentity: the name could be no id and no label.
@@ -130,10 +137,21 @@ def resolve(files: FileSystem, layout: RootLayout, name: str) -> Snapshot:
         if exact is not None:
             return _trusted(exact)
     entries = list_snapshots(files, layout)
+    _check_readable(entries)
     for entry in entries:
         if entry.state is SnapshotState.VALID and name in {LATEST, entry.label}:
             return _trusted(entry)
     raise SnapshotInvalid(subject="snapshot", file=name, reason=_what_there_is(layout, entries))
+
+
+def _check_readable(entries: tuple[SnapshotEntry, ...]) -> None:
+    for entry in entries:
+        if entry.state is SnapshotState.UNREADABLE:
+            raise SnapshotInvalid(
+                subject="snapshot",
+                file=entry.wire_id,
+                reason=f"{entry.reason}; it may be the newest: mend it, move it away, or name a wire id",
+            )
 
 
 def _trusted(entry: SnapshotEntry) -> Snapshot:
@@ -162,8 +180,9 @@ def _entry(files: FileSystem, directory: Path) -> SnapshotEntry:
     except SnapshotInvalid as error:
         return SnapshotEntry(directory.name, directory, SnapshotState.TORN, error.reason)
     except OSError as error:
+        state = SnapshotState.TORN if error.errno in _NO_MANIFEST else SnapshotState.UNREADABLE
         reason = f"it cannot be read: {error.strerror or type(error).__name__}"
-        return SnapshotEntry(directory.name, directory, SnapshotState.TORN, reason)
+        return SnapshotEntry(directory.name, directory, state, reason)
 
 
 def _valid(files: FileSystem, directory: Path) -> SnapshotManifest:

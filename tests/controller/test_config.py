@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from quiesce.controller.config import Config, DeploymentConfig, load_config, parse_config
+from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig, load_config, parse_config
 from quiesce.controller.config_environment import SETTINGS
 from quiesce.controller.configuration_errors import ConfigurationProblems
 from quiesce.fsm.tables.phases import DrainMode
@@ -251,6 +252,15 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "huge.toml")
 
 
+def test_a_configuration_made_in_code_has_the_same_rules() -> None:
+    """A relative root and too many servers are refused there too."""
+    with pytest.raises(ValidationError, match="must be an absolute path"):
+        Config(root=Path("run"), enabled=False)
+    one = ParticipantConfig(name="a", url="http://h:1")
+    with pytest.raises(ValidationError, match="at most 20000 are supported"):
+        DeploymentConfig(participants=(one,) * 20_001)
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes the reader fail in another way than its own error, and none of these names a server."""
@@ -260,6 +270,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_what_is_public_is_described() -> None:
     """Every key has a description: refusals quote it."""
-    for model in (Config, DeploymentConfig):
+    for model in (Config, DeploymentConfig, ParticipantConfig):
         for name, field in model.model_fields.items():
             assert field.description, name

@@ -16,6 +16,7 @@ from support.snapshots import CHECKPOINT, FullCut, trainer_only, tree_of
 
 from quiesce.controller.catalog import SnapshotState
 from quiesce.controller.errors import StorageFailed
+from quiesce.controller.files import LocalFiles
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.fsm.messages import Publication
 from quiesce.participants.errors import InvalidIdentity, SnapshotInvalid
@@ -92,7 +93,7 @@ def spoilt(whole: bytes, how: str, at: int) -> bytes:
         "cut": whole[:at],
         "padded": whole[:at] + b"\0" * (len(whole) - at),
         "not utf-8": whole[:at] + b"\xff" + whole[at + 1 :],
-        "doubled": whole[:at] + whole,
+        "doubled": whole[: at + 1] + whole,
         "blank": b" " * at,
         "wrong shape": b'{"schema_version": 1, "kind": "quiesce.snapshot"}',
         "a list": b"[" + whole + b"]",
@@ -138,6 +139,35 @@ def test_a_half_deleted_snapshot_is_incomplete(tmp_path: Path, gone: str) -> Non
     (newest / gone).unlink()
     assert store.resolve("a").wire_id == "a-00000001"
     assert store.list()[1].state is SnapshotState.INCOMPLETE
+
+
+class _Unreadable(LocalFiles):
+    """One manifest cannot be read at the moment."""
+
+    def __init__(self, wire_id: str, error: int) -> None:
+        self._wire_id = wire_id
+        self._error = error
+
+    def read(self, path: Path, limit: int) -> bytes:
+        if path.parent.name == self._wire_id:
+            raise OSError(self._error, os.strerror(self._error), str(path))
+        return super().read(path, limit)
+
+
+def test_an_older_snapshot_is_never_taken_silently_for_an_unreadable_newer_one(tmp_path: Path) -> None:
+    """A storage error hides which snapshot is the newest: that is said, and a wire id still works."""
+    store = store_at(tmp_path)
+    older = trainer_only(store, "a-00000001", label="a", created_at=1.0)
+    trainer_only(store, "a-00000002", label="a", created_at=2.0)
+    ill = SnapshotStore(tmp_path, files=_Unreadable("a-00000002", errno.EIO))
+    assert [entry.state for entry in ill.list()] == [SnapshotState.VALID, SnapshotState.UNREADABLE]
+    for name in ("latest", "a", "a-00000002"):
+        with pytest.raises(SnapshotInvalid, match=r"a-00000002: .*cannot be read: Input/output error"):
+            ill.resolve(name)
+    assert ill.resolve("a-00000001").directory == older
+    assert ill.published("a-00000002") is Publication.UNKNOWN
+    too_large = SnapshotStore(tmp_path, files=_Unreadable("a-00000002", errno.EFBIG))
+    assert too_large.resolve("a").directory == older
 
 
 def test_what_does_not_belong_among_snapshots_is_foreign(tmp_path: Path) -> None:
@@ -271,6 +301,9 @@ def test_discarding_removes_what_was_staged_and_nothing_else(tmp_path: Path) -> 
     store.discard("b-00000001")
     store.discard("b-00000001")
     store.discard("a-00000001")
+    (store.layout.staging / "c-00000001").write_text("a file in its place")
+    store.discard("c-00000001")
+    assert not (store.layout.staging / "c-00000001").exists()
     assert not staged.directory.exists()
     assert (outside / "precious").exists()
     assert (published / "MANIFEST.json").exists()
