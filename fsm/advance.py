@@ -214,7 +214,7 @@ def _forward_answer(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> N
 
 def _meaning(draft: Draft, verb: Verb, outcome: Outcome) -> ParticipantEvent:
     if verb is not Verb.INSPECT or outcome in (Outcome.NEVER_SENT, Outcome.LOST):
-        return ANSWERS.get(outcome, ParticipantEvent.REFUSED)
+        return ANSWERS.get((verb, outcome), ParticipantEvent.REFUSED)
     phase = PHASE_OF.get(draft.transaction)
     waves = plan_for(phase, draft.plan.drain).waves if phase is not None else ()
     expected = any(wave.expects is outcome for wave in waves)

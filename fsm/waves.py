@@ -29,9 +29,10 @@ def send_due_waves(draft: Draft) -> None:
     phase = PHASE_OF.get(draft.transaction)
     if phase is None or draft.rested or draft.queue:
         return
-    for number, wave in enumerate(plan_for(phase, draft.plan.drain).waves):
+    waves = plan_for(phase, draft.plan.drain).waves
+    for number, wave in enumerate(waves):
         bit = 1 << number
-        if not draft.waves & bit and all(_reached(draft, role, least, number) for role, least in wave.waits_for):
+        if not draft.waves & bit and all(_reached(draft, role, least, waves) for role, least in wave.waits_for):
             draft.waves |= bit
             _send(draft, wave, wave.members_of or phase)
 
@@ -48,9 +49,10 @@ def _send(draft: Draft, wave: Wave, phase: Phase) -> None:
             fire_release(draft, index, ReleaseEvent.RELEASE_DUE)
 
 
-def _reached(draft: Draft, role: Role, milestone: Milestone, number: int) -> bool:
+def _reached(draft: Draft, role: Role, milestone: Milestone, waves: tuple[Wave, ...]) -> bool:
     phase = MILESTONE_PHASE[milestone]
-    if milestone is Milestone.REOPENED_OR_LAGGING and draft.lagging >= number:
+    given_up = waves[: draft.lagging]
+    if milestone is Milestone.REOPENED_OR_LAGGING and any(role in wave.roles for wave in given_up):
         return True
     there = _MILESTONES[milestone]
     return _all_members(draft, lambda spec, member: spec.role is not role or phase not in spec.phases or there(member))

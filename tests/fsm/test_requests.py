@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from support.fleet import Fleet, agent, auxiliary, policy, resources
+from support.scripted_fleet import Fleet, agent, auxiliary, policy, resources
 from support.situations import SITUATIONS, TRANSIENT, cut, restore
 
 from quiesce.fsm import messages as m

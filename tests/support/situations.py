@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from support.fleet import SILENT, Fleet, agent, policy, resources
+from support.scripted_fleet import SILENT, Fleet, agent, policy, resources
 
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine
