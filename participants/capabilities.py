@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
 
 __all__ = [
@@ -70,19 +71,6 @@ class WorkerMode(StrEnum):
     SINGLE_WORKER = "single_worker"
     COORDINATOR = "coordinator"
     UNMANAGED = "unmanaged"
-
-
-class FencePhase(StrEnum):
-    """The phases of a participant's fence as they stand on the wire (wire-protocol 4.1)."""
-
-    IDLE = "idle"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    COMMITTING = "committing"
-    COMMITTED_PAUSED = "committed_paused"
-    RESTORING = "restoring"
-    RESTORED_PAUSED = "restored_paused"
-    RESTORE_FAILED_PAUSED = "restore_failed_paused"
 
 
 @dataclass(frozen=True, slots=True)
