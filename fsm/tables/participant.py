@@ -452,7 +452,6 @@ _FAILURES: Final[Mapping[Outcome, ParticipantEvent]] = {
     Outcome.NEVER_SENT: _E.UNANSWERED,
     Outcome.LOST: _E.UNANSWERED,
     Outcome.CONFLICT: _E.DENIED,
-    Outcome.STALE_ID: _E.DENIED,
     Outcome.DEADLINE_EXCEEDED: _E.DENIED,
     Outcome.UNAUTHORIZED: _E.DENIED,
     Outcome.ROUTE_MISSING: _E.DENIED,
@@ -464,7 +463,8 @@ ANSWERS: Final[Mapping[tuple[Verb, Outcome], ParticipantEvent]] = {
     **{(verb, outcome): event for outcome, event in _FAILURES.items() for verb in Verb},
 }
 """What an answer to a call on the way forward means. What is absent, also a success that belongs to another call, is
-``refused``; what a reading of the capabilities means depends on the phase and stands in PHASES."""
+``refused``. So is a used-up id: a call that waited learns by it that our resume went before, not that nothing happened.
+What a reading of the capabilities means depends on the phase and stands in PHASES."""
 
 _EVERY_ROLE: Final = frozenset(Role)
 MAY_RUN_ON: Final[Mapping[Verb, frozenset[Role]]] = {

@@ -213,7 +213,6 @@ def test_preflight_pauses_nobody_unless_everybody_is_open(outcome: Outcome) -> N
 
 CLOSE_REFUSALS = (
     Outcome.CONFLICT,
-    Outcome.STALE_ID,
     Outcome.DEADLINE_EXCEEDED,
     Outcome.UNAUTHORIZED,
     Outcome.ROUTE_MISSING,
@@ -231,7 +230,15 @@ def test_a_close_that_is_refused_before_anything_happens_owes_nothing(outcome: O
 
 @pytest.mark.parametrize(
     "outcome",
-    [Outcome.REFUSED, Outcome.WRONG_PHASE, Outcome.WORKERS_MISSING, Outcome.CRASHED, Outcome.LIED, Outcome.CHANGED],
+    [
+        Outcome.REFUSED,
+        Outcome.WRONG_PHASE,
+        Outcome.STALE_ID,
+        Outcome.WORKERS_MISSING,
+        Outcome.CRASHED,
+        Outcome.LIED,
+        Outcome.CHANGED,
+    ],
     ids=str,
 )
 def test_a_close_that_failed_somehow_is_undone_at_that_participant_too(outcome: Outcome) -> None:
