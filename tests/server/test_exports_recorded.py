@@ -219,7 +219,7 @@ def test_a_recorded_tree_with_changed_files_is_refused_with_the_recorded_code(co
     async def scenario() -> None:
         lay_out("restore_tampered/<checkpoint_dir>", tmp_path)
         servers = fresh_servers()
-        store = {"policy": servers.ledger, "agent": servers.runs, "resources": servers.sessions}[component]
+        store = servers.store(component)
         with pytest.raises(ControlRefusal) as refused:
             await store.restore(directory=tmp_path)
         assert refused.value.code == recorded_reply("restore_tampered", "restore", component)["error"]["code"]
@@ -238,7 +238,7 @@ def test_a_missing_save_is_refused_with_the_recorded_code_and_the_right_one_then
     async def scenario() -> None:
         lay_out("restore_missing_dir/<checkpoint_dir>", tmp_path)
         servers = fresh_servers()
-        store = {"policy": servers.ledger, "agent": servers.runs, "resources": servers.sessions}[component]
+        store = servers.store(component)
         with pytest.raises(ControlRefusal, match=r"manifest\.json") as refused:
             await store.restore(directory=tmp_path / "nowhere")
         assert (

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.refusals import refused
 from support.stores import A0, A1, B0, FailingFiles, finished_call, tree
 
 from quiesce.participants.artefact_records import ContinuationRow
 from quiesce.participants.artefact_writing import index_file, reference_entry, reference_to
 from quiesce.participants.errors import InvalidIdentity
 from quiesce.participants.identity import AttemptId, capture_key
-from quiesce.participants.server.errors import ControlRefusal, RefusalCode
+from quiesce.participants.server.errors import RefusalCode
 from quiesce.participants.server.ledger import CallRef, ModelLedger
 from quiesce.participants.server.lineage import DirectoryLineage, LineageStore, MemoryLineage
 
@@ -49,11 +50,6 @@ async def export(
 ) -> dict[str, object]:
     """Commit with these indexes."""
     return await ledger.export(checkpoint_id=checkpoint_id, directory=directory, continuation_indexes=references)
-
-
-def refused(code: RefusalCode, text: str) -> pytest.RaisesExc[ControlRefusal]:
-    """The next block is refused with this code and says this."""
-    return pytest.RaisesExc(ControlRefusal, match=text, check=lambda error: error.code is code)
 
 
 @pytest.fixture(params=["memory", "directory"])

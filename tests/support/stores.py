@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +73,16 @@ class Servers:
     sessions: Sessions
     counters: Counters
     clock: VirtualClock
+
+    def store(self, name: str) -> ModelLedger | Runs | Sessions:
+        """One of them, by the name of its component in the recordings or of its folder in an export."""
+        stores: dict[str, ModelLedger | Runs | Sessions] = {
+            "policy": self.ledger,
+            "model-ledger": self.ledger,
+            "agent": self.runs,
+            "resources": self.sessions,
+        }
+        return stores[name]
 
     async def seed(self, attempt: AttemptId, *, mutations: int = 0) -> int:
         """A session with that many mutations; its revision."""
@@ -180,17 +190,23 @@ class Turns:
         if order.revision is not None:
             self.execution.note_revision("resources", order.revision)
         await self.execution.commit_boundary(
-            output_items=[{"type": "message", "role": "assistant", "content": f"turn {step}"}],
+            output_items=order.items or [{"type": "message", "role": "assistant", "content": f"turn {step}"}],
             last_committed_model_call_id=order.call_id,
-            agent_state={"step": step},
+            agent_state=order.state or {"step": step},
             created_at=order.created_at,
         )
 
     async def turn(
-        self, *, call_id: str | None = None, revision: int | None = None, created_at: float | None = None
+        self,
+        *,
+        call_id: str | None = None,
+        revision: int | None = None,
+        created_at: float | None = None,
+        state: Mapping[str, object] | None = None,
+        items: Sequence[object] | None = None,
     ) -> None:
         """Let it take one turn and commit its boundary."""
-        self._orders.put_nowait(Order(call_id, revision, created_at))
+        self._orders.put_nowait(Order(call_id, revision, created_at, state, items))
         await settle()
 
     async def finish(self) -> None:
@@ -201,11 +217,13 @@ class Turns:
 
 @dataclass(frozen=True)
 class Order:
-    """One turn: the model call that it committed, and the session's revision after it."""
+    """One turn: the model call that it committed, the session's revision after it, and what the boundary says."""
 
     call_id: str | None
     revision: int | None
     created_at: float | None
+    state: Mapping[str, object] | None
+    items: Sequence[object] | None
 
 
 async def started(servers: Servers, attempt: AttemptId) -> Turns:
