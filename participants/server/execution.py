@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar, Unpack
+from typing import Protocol, Self, TypeVar, Unpack
 
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.artefact_records import BoundaryRecord
@@ -25,13 +25,12 @@ from quiesce.participants.replies import CompletionReceipt
 from quiesce.participants.server.boundaries import Boundary, BoundaryFields, first_boundary, next_boundary
 from quiesce.participants.server.completions import receipt_for
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
+from quiesce.participants.server.parking import CallParked, is_parking_reply
 from quiesce.participants.server.ports import Clock
 
 __all__ = ["CallParked", "Execution", "ExecutionRetired", "ExecutionState", "is_parking_reply"]
 
 T = TypeVar("T")
-RETRY_AFTER_S: Final = 1.0
-_PARKING_CODES: Final = {RefusalCode.CHECKPOINT_PARKED.value, RefusalCode.RESOURCES_ADMISSION_CLOSED.value}
 
 
 class ExecutionState(StrEnum):
@@ -49,23 +48,6 @@ class ExecutionRetired(ControlRefusal):
 
     def __init__(self, attempt: AttemptId) -> None:
         super().__init__(RefusalCode.STALE_ATTEMPT, f"{attempt} was retired")
-
-
-class CallParked(QuiesceError):
-    """A server refused a call because it is being checkpointed; raised by what ``Execution.call`` is given.
-
-    ``retry_after_s`` is how long to wait where nobody says when it is over.
-    """
-
-    def __init__(self, reason: str = "", *, retry_after_s: float = RETRY_AFTER_S) -> None:
-        super().__init__(reason or "the server is being checkpointed; the call is sent again afterwards")
-        self.retry_after_s = retry_after_s
-
-
-def is_parking_reply(status: int, body: object) -> bool:
-    """Whether a reply (its body parsed) says that the call is to be sent again after the checkpoint (2.20)."""
-    error = body.get("error") if isinstance(body, Mapping) else None
-    return status == 409 and isinstance(error, Mapping) and error.get("code") in _PARKING_CODES  # noqa: PLR2004 - conflict
 
 
 class Registry(Protocol):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.identity import AttemptId
 
-__all__ = ["ExportHook", "RestoreHook", "RetireHook", "Session", "SessionHooks", "Ticket", "Visit"]
+__all__ = ["ExportHook", "RestoreHook", "RestoreHookFailed", "RetireHook", "Session", "SessionHooks", "Ticket", "Visit"]
 
 T = TypeVar("T")
 
@@ -26,6 +28,14 @@ has ended: its own code knows that."""
 
 _ROUTES: Final = {"seed": "/seed_session", "end": "/verify"}
 SUCCESS_BELOW: Final = 400
+
+
+class RestoreHookFailed(QuiesceError):
+    """The restore hook could not make the session of ``attempt``."""
+
+    def __init__(self, attempt: AttemptId, reason: Exception) -> None:
+        super().__init__(f"the state of {attempt} could not be brought back: {reason!r}")
+        self.attempt = attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,29 @@ class SessionHooks:
 
     async def retire_state(self, attempt: AttemptId) -> None:
         await _outcome(self.retire(attempt))
+
+    async def restore_all(self, states: Mapping[AttemptId, Mapping[str, object]]) -> None:
+        """Make all sessions or none: where one fails, or this is cancelled, those made are freed, newest first.
+
+        Raises:
+            RestoreHookFailed: which session could not be made, and why.
+        """
+        made: list[AttemptId] = []
+        try:
+            for attempt, state in states.items():
+                made.append(attempt)
+                await self.restore_state(attempt, state)
+        except BaseException as error:
+            await self._free_all(reversed(made))
+            if isinstance(error, Exception):
+                raise RestoreHookFailed(made[-1], error) from error
+            raise
+
+    async def _free_all(self, attempts: Iterable[AttemptId]) -> None:
+        for attempt in attempts:
+            # the error that makes us free them is the one to be seen
+            with contextlib.suppress(Exception):
+                await self.retire_state(attempt)
 
 
 async def _outcome(found: T | Awaitable[T]) -> T:

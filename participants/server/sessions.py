@@ -17,7 +17,7 @@ from quiesce.participants.layout import check_participant_name
 from quiesce.participants.server.clock import SystemClock
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.ports import Clock
-from quiesce.participants.server.session import SUCCESS_BELOW, Session, SessionHooks, Ticket, Visit
+from quiesce.participants.server.session import SUCCESS_BELOW, RestoreHookFailed, Session, SessionHooks, Ticket, Visit
 from quiesce.participants.server.sessions_files import (
     FrozenSession,
     SavedSession,
@@ -99,8 +99,9 @@ class Sessions:
         if attempt is None:
             self._refuse_untracked(route)
             return Ticket(kind, None)
-        ticket = Ticket(kind, self._session_for(kind, attempt))
-        await self._go_in(ticket)
+        session = self._session_for(kind, attempt)
+        ticket = Ticket(kind, session)
+        await self._go_in(ticket, session)
         return ticket
 
     def settle(self, ticket: object, status: int) -> int | None:
@@ -220,10 +221,7 @@ class Sessions:
             raise _unbound(attempt)
         return self._sessions.setdefault(attempt, Session(attempt))
 
-    async def _go_in(self, ticket: Ticket) -> None:
-        session = ticket.session
-        if session is None:
-            return
+    async def _go_in(self, ticket: Ticket, session: Session) -> None:
         session.visitors += 1
         try:
             await session.lock.acquire()
@@ -274,25 +272,13 @@ class Sessions:
             raise _refuse(f"the state of {_named(session.attempt)} could not be taken: {error!r}") from error
 
     async def _install(self, saved: tuple[SavedSession, ...]) -> None:
-        made: list[AttemptId] = []
         try:
-            for session in saved:
-                made.append(session.replacement)
-                await self._hooks.restore_state(session.replacement, session.state)
-        except BaseException as error:
-            await self._undo(made)
-            if isinstance(error, Exception):
-                raise _refuse(f"the state of {_named(made[-1])} could not be brought back: {error!r}") from error
-            raise
+            await self._hooks.restore_all({session.replacement: session.state for session in saved})
+        except RestoreHookFailed as error:
+            raise _refuse(str(error)) from error
         for session in saved:
             self._sessions[session.replacement] = Session(session.replacement, session.revision, bound=True)
             self._tombstones.add_through(session.attempt)
-
-    async def _undo(self, made: list[AttemptId]) -> None:
-        for attempt in reversed(made):
-            # the error that makes us undo is the one to be seen
-            with contextlib.suppress(Exception):
-                await self._hooks.retire_state(attempt)
 
     async def _supersede_earlier(self, attempt: AttemptId) -> None:
         self._tombstones.add_before(attempt)

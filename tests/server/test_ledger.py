@@ -14,7 +14,7 @@ from quiesce.participants.artefact_records import ContinuationRow
 from quiesce.participants.artefact_writing import index_file, reference_entry, reference_to
 from quiesce.participants.errors import InvalidIdentity
 from quiesce.participants.identity import AttemptId, capture_key
-from quiesce.participants.server.errors import RefusalCode
+from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.ledger import CallRef, ModelLedger
 from quiesce.participants.server.lineage import DirectoryLineage, LineageStore, MemoryLineage
 
@@ -209,14 +209,35 @@ async def test_a_full_disk_refuses_the_commit_and_a_repetition_works(tmp_path: P
     assert (await export(ledger, tmp_path, reference))["rollouts"] == 1
 
 
-async def test_a_lineage_that_is_no_json_cannot_be_exported(tmp_path: Path) -> None:
-    """A torn row is found at the commit, not at the restore."""
+@pytest.mark.parametrize("row", [b'{"torn', b"[1]", b'{"a":1,"a":2}', b"\xff"])
+async def test_a_lineage_that_is_no_json_cannot_be_exported(row: bytes, tmp_path: Path) -> None:
+    """A torn row is found at the commit, not at the restore; blank lines are none."""
     lineage = MemoryLineage()
     ledger = ledger_with(A0, lineage=lineage)
-    lineage.append("rollout-a", b'{"torn')
+    lineage.append("rollout-a", b"\n" + row)
     reference = index_of(tmp_path, root(A0))
-    with refused(RefusalCode.LEDGER_NOT_CHECKPOINTABLE, "line 2"):
+    with refused(RefusalCode.LEDGER_NOT_CHECKPOINTABLE, "line 3"):
         await export(ledger, tmp_path, reference)
+
+
+@pytest.mark.parametrize("fields", [{"staging_key": 7}, {"staging_chain": "s"}, {"staging_chain": [None]}])
+async def test_a_root_whose_storage_cannot_be_named_is_refused(fields: dict[str, object], tmp_path: Path) -> None:
+    """The trainer could not keep what it is not told."""
+    ledger = ModelLedger("policy")
+    ledger.append_row(A0, {"model_call_id": "call-1", **fields})
+    reference = index_of(tmp_path, root(A0))
+    with refused(RefusalCode.LEDGER_MISMATCH, "staging"):
+        await export(ledger, tmp_path, reference)
+
+
+@pytest.mark.parametrize("name", ["with\0zero", "x" * 300])
+async def test_a_directory_that_cannot_exist_is_a_refusal_and_no_crash(name: str, tmp_path: Path) -> None:
+    """For a commit as for a restore."""
+    ledger = ledger_with(A0)
+    with pytest.raises(ControlRefusal):
+        await export(ledger, tmp_path / name)
+    with pytest.raises(ControlRefusal):
+        await ModelLedger("policy").restore(directory=tmp_path / name)
 
 
 async def test_a_restored_ledger_goes_on_where_the_saved_one_was(lineage: LineageStore, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from support.refusals import refused
@@ -298,6 +300,31 @@ async def test_an_execution_that_fails_or_is_left_unfinished_is_retired() -> Non
 
 
 @virtual_time
+async def test_a_retired_execution_ends_as_such_however_its_author_leaves() -> None:
+    """Retired by its own task it is not cancelled, and learns of it when it is left; swallowing changes nothing."""
+    runs = new_runs()
+    with pytest.raises(ExecutionRetired):
+        async with runs.begin(A0):
+            runs.retire(A0)
+    swallowed = asyncio.Event()
+
+    async def swallowing() -> None:
+        async with runs.begin(B0):
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                swallowed.set()
+
+    task = asyncio.ensure_future(swallowing())
+    await settle()
+    runs.retire(B0)
+    with pytest.raises(ExecutionRetired):
+        await task
+    assert swallowed.is_set()
+    assert task.cancelling() == 0
+
+
+@virtual_time
 async def test_a_retired_execution_can_commit_and_finish_nothing() -> None:
     """Whatever it still tries counts for nothing."""
     runs = new_runs()
@@ -343,6 +370,12 @@ async def test_a_committed_boundary_is_not_changed_by_what_the_author_does_later
     record = await execution.commit_boundary(output_items=items)
     items.append(2)
     assert record.output_items == [{"deep": [1]}]
+    frozen = await execution.commit_boundary(agent_state=MappingProxyType({"items": deque([1])}))
+    assert frozen.agent_state == {"items": [1]}
+    for bad in ({"b": b"bytes"}, {"s": {1}}):
+        with refused(RefusalCode.AGENT_CHECKPOINT_ERROR, "agent_state"):
+            await execution.commit_boundary(agent_state=bad)
+    assert execution.boundary == frozen
 
 
 @virtual_time

@@ -401,13 +401,37 @@ async def test_a_restore_that_fails_half_way_installs_nothing(tmp_path: Path) ->
         servers.counters.values[attempt] = len(state)
 
     servers.sessions._hooks = stubborn(servers.counters, restore=restore)
-    with refused(RefusalCode.RESOURCES_CHECKPOINT_ERROR, "rollout 'rollout-b' attempt 1.*no container left"):
+    with refused(RefusalCode.RESOURCES_CHECKPOINT_ERROR, "rollout-b attempt 1 .*no container left"):
         await servers.sessions.restore(directory=tmp_path)
     assert servers.counters.freed == [AttemptId("rollout-b", 1), A1]
     assert servers.counters.values == {}
     assert servers.sessions.status()["sessions"] == 0
     servers.sessions._hooks = servers.counters.hooks()
     assert (await servers.sessions.restore(directory=tmp_path))["sessions"] == 3
+
+
+@virtual_time
+async def test_a_cancelled_restore_frees_what_it_had_made(tmp_path: Path) -> None:
+    """A restore whose caller gives up leaves a process that can be restored, also where freeing fails."""
+    await saved(tmp_path, **{"rollout-a": 0, "rollout-b": 0})
+    servers = fresh_servers()
+    freed: list[AttemptId] = []
+
+    async def restore(attempt: AttemptId, state: Mapping[str, object]) -> None:
+        if attempt.rollout_id == "rollout-b":
+            await asyncio.sleep(1000 + len(state))
+
+    def retire(attempt: AttemptId) -> None:
+        freed.append(attempt)
+        raise RuntimeError("already gone")
+
+    servers.sessions._hooks = stubborn(servers.counters, restore=restore, retire=retire)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await servers.sessions.restore(directory=tmp_path)
+    assert freed == [AttemptId("rollout-b", 1), A1]
+    servers.sessions._hooks = servers.counters.hooks()
+    assert (await servers.sessions.restore(directory=tmp_path))["sessions"] == 2
 
 
 @virtual_time
