@@ -1,0 +1,105 @@
+"""``quiesce checkpoint``: one cut over a running deployment."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import typer
+from pydantic import JsonValue
+from rich.console import Console
+
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
+from quiesce.cli.output import emit_json
+from quiesce.cli.progress import shown
+from quiesce.cli.running import fail_with, run
+from quiesce.controller.config import Config, load_config
+from quiesce.controller.ports import CompletedResult
+from quiesce.controller.results import CutResult
+from quiesce.fsm.errors import QuiesceError
+from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.identity import check_label
+from quiesce.participants.replies import CompletionReceipt
+
+__all__ = ["register"]
+
+NAMED_MAX: Final = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("checkpoint")(_checkpoint)
+
+
+def _checkpoint(
+    *,
+    label: Annotated[str | None, typer.Option(help="What to call it (by default the time).")] = None,
+    acknowledge_completed: Annotated[
+        bool,
+        typer.Option(
+            "--acknowledge-completed",
+            help="Acknowledge finished results. Only if whoever trains has them: the agents forget them.",
+        ),
+    ] = False,
+    metadata: Annotated[str | None, typer.Option(metavar="JSON", help="An object that the manifest keeps.")] = None,
+    config: ConfigFile = CONFIG_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Drain and pause everybody, have them export, publish one snapshot, and let them go on.
+
+    Finished results that nobody has acknowledged are listed and end the attempt, unless --acknowledge-completed.
+    """
+    try:
+        named = check_label(datetime.now(UTC).strftime("cut-%Y%m%d-%H%M%S") if label is None else label)
+        kept = _metadata(metadata)
+        settings = load_config(config)
+    except ConfigurationError as error:
+        fail_with(error, as_json=as_json)
+    result = run(lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed), as_json=as_json)
+    if as_json:
+        emit_json({"ok": True, **result.to_json()})
+    else:
+        _show(result)
+
+
+async def _cut(config: Config, label: str, metadata: dict[str, JsonValue], *, acknowledges: bool) -> CutResult:
+    console = Console(stderr=True)
+    async with opened(config, on_completed=_receipts if acknowledges else None) as controller:
+        cut = controller.cut(label, metadata=metadata)
+        async with shown(console, f"cut {label}", cut.progress), cut:
+            pass  # there is no trainer here; what the participants export is all
+        return cut.result
+
+
+def _receipts(results: tuple[CompletedResult, ...]) -> tuple[CompletionReceipt, ...]:
+    unreceipted = [f"{result.agent}: {result.attempt}" for result in results if result.receipt is None]
+    if unreceipted:
+        raise QuiesceError(
+            f"finished results cannot be acknowledged from here, since the agent names no receipt for them: "
+            f"{'; '.join(unreceipted[:NAMED_MAX])}. Whoever ran them knows the receipt; let it acknowledge them."
+        )
+    return tuple(result.receipt for result in results if result.receipt is not None)
+
+
+def _metadata(text: str | None) -> dict[str, JsonValue]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--metadata is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigurationError("--metadata must be a JSON object, for example '{\"step\": 40}'")
+    return value
+
+
+def _show(result: CutResult) -> None:
+    typer.echo(f"published {result.wire_id} in {result.directory}")
+    restarting = f", {len(result.restarting)} restart from their input" if result.restarting else ""
+    typer.echo(
+        f"{len(result.rollouts)} rollouts at a boundary{restarting}; paused for {result.timings.paused_s:.2f} s, "
+        f"{result.timings.total_s:.2f} s in all"
+    )
+    for note in result.notes:
+        typer.echo(f"note: {note}")

@@ -1,0 +1,72 @@
+"""``quiesce discover``: who takes part, whether they can be cut, and what to mend where they cannot."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
+from quiesce.cli.output import emit_json
+from quiesce.cli.running import run
+from quiesce.controller.config import load_config
+from quiesce.controller.discovery import Discovered, DiscoveredParticipant
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("discover")(_discover)
+
+
+def _discover(*, config: ConfigFile = CONFIG_FILE, as_json: AsJson = False) -> None:
+    """Ask every participant of the configuration and validate what they make together. Pauses nobody."""
+    found = run(lambda: _found(config), as_json=as_json)
+    if as_json:
+        emit_json({"ok": True, **_described(found)})
+    else:
+        _show(found)
+
+
+async def _found(config: ConfigFile) -> Discovered:
+    async with opened(load_config(config)) as controller:
+        return controller.discovered or Discovered((), {}, ("the configuration is not enabled; nobody was asked",))
+
+
+def _described(found: Discovered) -> dict[str, object]:
+    return {
+        "participants": [_participant(participant) for participant in found.participants],
+        "fingerprints": found.fingerprints(),
+        "notes": list(found.notes),
+    }
+
+
+def _participant(participant: DiscoveredParticipant) -> dict[str, object]:
+    declared = participant.contract.declaration
+    return {
+        "deployment": participant.key.deployment,
+        "name": participant.key.name,
+        "own_name": participant.contract.participant_name,
+        "role": participant.role.value,
+        "url": participant.url,
+        "checkpoint_mode": declared.checkpoint_mode.value,
+        "phases": sorted(phase.value for phase in participant.phases),
+        "instance": participant.instance,
+        "dialect": participant.dialect.name,
+        "features": sorted(declared.features),
+    }
+
+
+def _show(found: Discovered) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("participant", "role", "mode", "url"):
+        table.add_column(column, header_style="dim", no_wrap=True)
+    for participant in found.participants:
+        mode = participant.contract.declaration.checkpoint_mode.value
+        table.add_row(str(participant.key), participant.role.value, mode, participant.url)
+    Console(soft_wrap=True).print(table)
+    for name, fingerprint in found.fingerprints().items():
+        typer.echo(f"fingerprint of {name}: {fingerprint}")
+    for note in found.notes:
+        typer.echo(f"note: {note}")

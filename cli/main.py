@@ -1,0 +1,76 @@
+"""The ``quiesce`` command. Each command is a module of its own, and only the one that is asked for is imported."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from quiesce.cli.logs import LogFormat, LogLevel, configure_logs
+
+__all__ = ["COMMANDS", "app", "main"]
+
+COMMANDS: Final = ("serve", "discover", "checkpoint", "restore", "verify", "diagram")
+"""Every command, in the order of the help text; each is ``register(app)`` of ``quiesce.cli.<command>``."""
+
+
+class _Commands(TyperGroup):
+    """Imports a command when it is asked for: most of them need half of Quiesce, and none needs all of it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - the type has moved between versions
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - as above
+        if cmd_name not in COMMANDS:
+            return None
+        alone = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False)
+        import_module(f"quiesce.cli.{cmd_name}").register(alone)
+        return get_command(alone)
+
+
+app = typer.Typer(
+    name="quiesce",
+    cls=_Commands,
+    help="One consistent checkpoint over every server that an RL job's rollouts are spread across.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        try:
+            typer.echo(f"quiesce {version('quiesce')}")
+        except PackageNotFoundError:
+            typer.echo("quiesce (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    log_level: Annotated[LogLevel, typer.Option(help="The least severe log entry on standard error.")] = (
+        LogLevel.WARNING
+    ),
+    log_format: Annotated[LogFormat, typer.Option(help="auto: text on a terminal, else JSON.")] = LogFormat.AUTO,
+    version: Annotated[  # noqa: ARG001 - its callback has done everything
+        bool, typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    configure_logs(log_level, log_format)
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

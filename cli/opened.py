@@ -1,0 +1,40 @@
+"""What commands over a real deployment share: the configuration, and a controller over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from quiesce.controller.api import Controller
+from quiesce.controller.config import Config
+from quiesce.controller.ports import OnCompleted
+
+__all__ = ["CONFIG_FILE", "AsJson", "ConfigFile", "opened"]
+
+CONFIG_FILE = Path("quiesce.toml")
+
+ConfigFile: TypeAlias = Annotated[Path, typer.Option("--config", help="What is to be cut, as TOML.", dir_okay=False)]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")]
+
+
+@contextlib.asynccontextmanager
+async def opened(config: Config, *, on_completed: OnCompleted | None = None) -> AsyncIterator[Controller]:
+    """A controller that has found and validated everybody.
+
+    Raises:
+        QuiesceError: it could not be opened. InDoubt, RestoreFailed: the body was cancelled, and somebody could not
+            be reopened.
+    """
+    async with Controller(config, on_completed=on_completed) as controller:
+        try:
+            yield controller
+        except asyncio.CancelledError:
+            held = controller.unsettled.held() if controller.unsettled is not None else None
+            if held is not None:
+                raise held from None
+            raise

@@ -1,0 +1,107 @@
+"""``quiesce restore``: bring a snapshot back into fresh servers."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
+from quiesce.cli.output import emit_json
+from quiesce.cli.progress import shown
+from quiesce.cli.running import fail_with, run
+from quiesce.controller.config import Config, load_config
+from quiesce.controller.phases import PhasedRestore
+from quiesce.controller.results import RestoreResult
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.identity import check_identity
+
+__all__ = ["IfFailed", "register"]
+
+RETRIES_MAX: Final = 20
+RETRY_PAUSE_S: Final = 1.0
+
+
+class IfFailed(StrEnum):
+    """What becomes of a restore that failed half way."""
+
+    HOLD = "hold"
+    ABORT = "abort"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("restore")(_restore)
+
+
+def _restore(
+    name: Annotated[str, typer.Argument(metavar="LABEL", help="A label, a snapshot's id, or latest.")],
+    *,
+    retries: Annotated[int, typer.Option(help="How often to retry a failed restore.", min=0, max=RETRIES_MAX)] = 0,
+    if_failed: Annotated[
+        IfFailed,
+        typer.Option(help="hold: leave everybody closed; abort: reopen them, and restart who was restored or failed."),
+    ] = IfFailed.HOLD,
+    config: ConfigFile = CONFIG_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Restore everybody from the newest valid snapshot with this label, then let them go on.
+
+    The servers must be fresh processes. What was attempt n then goes on as attempt n + 1.
+    """
+    try:
+        check_identity(name, field="snapshot")
+        settings = load_config(config)
+    except ConfigurationError as error:
+        fail_with(error, as_json=as_json)
+    result = run(lambda: _restored(settings, name, retries, if_failed), as_json=as_json)
+    if as_json:
+        emit_json({"ok": True, **result.to_json()})
+    else:
+        _show(result)
+
+
+async def _restored(config: Config, name: str, retries: int, if_failed: IfFailed) -> RestoreResult:
+    async with opened(config) as controller:
+        restored = controller.restore(name)
+        try:
+            async with shown(Console(stderr=True), f"restore {name}", restored.progress), restored:
+                pass  # there is no trainer here that could discard what it does not want
+        except Exception:
+            held = controller.unsettled
+            if not isinstance(held, PhasedRestore) or held.state is not TransactionState.RESTORE_FAILED:
+                raise
+            return await _mend(held, retries, if_failed)
+        return restored.result
+
+
+async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> RestoreResult:
+    """Retry a restore that is held closed, under its own id; then leave it so, or abort it."""
+    for _ in range(retries):
+        await asyncio.sleep(RETRY_PAUSE_S)
+        await held.retry()
+        if held.state is TransactionState.RESTORED:
+            return await held.resume()
+    failed = held.held()
+    if if_failed is IfFailed.ABORT:
+        await held.abort()
+        doubt = held.doubt()
+        if doubt is not None:
+            raise doubt from failed
+        raise QuiesceError(f"the restore was aborted and everybody accepts work, but restart them first: {failed}")
+    raise failed or held.error()
+
+
+def _show(result: RestoreResult) -> None:
+    typer.echo(f"restored {result.source_wire_id} as {result.wire_id}; everybody accepts work")
+    for attempt in result.rollouts:
+        typer.echo(f"  {attempt} goes on as attempt {attempt.attempt_index + 1}")
+    for attempt in result.restarting:
+        typer.echo(f"  {attempt} starts over from its input")
+    for note in result.notes:
+        typer.echo(f"note: {note}")

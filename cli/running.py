@@ -1,0 +1,68 @@
+"""Running the asynchronous part of a command: signals ask it to end well, errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
+
+import typer
+
+from quiesce.cli.output import ExitCode, fail
+from quiesce.fsm.errors import QuiesceError
+
+__all__ = ["fail_with", "run"]
+
+T = TypeVar("T")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
+    """Run ``work`` to its end and give its result.
+
+    The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
+    command at once. Every error of ours ends the command with its message and its exit code.
+    """
+    try:
+        return asyncio.run(_cancellable(work))
+    except asyncio.CancelledError:
+        fail("interrupted; everybody accepts work", ExitCode.FAILED, as_json=as_json, type="Interrupted")
+    except KeyboardInterrupt:
+        left = "left at once; somebody may still be closed: look with `quiesce discover`"
+        fail(left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
+    except QuiesceError as error:
+        fail_with(error, as_json=as_json)
+    except ExceptionGroup as group:
+        ours, others = group.split(QuiesceError)
+        if others is not None or ours is None:
+            raise
+        fail_with(group, as_json=as_json)
+
+
+def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool) -> NoReturn:
+    """End the command with an error's message, without a traceback, and its exit code."""
+    from quiesce.cli.failures import described, exit_code_of, text_of  # noqa: PLC0415 - it loads the whole controller
+
+    fail(text_of(error), exit_code_of(error), as_json=as_json, **described(error))
+
+
+async def _cancellable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def ask(number: signal.Signals) -> None:
+        # the next signal of either kind does what it does by default: it ends the command at once
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)
+        typer.echo(f"quiesce: {number.name}: ending well; once more to leave at once", err=True)
+        if task is not None:
+            task.cancel()
+
+    for each in _SIGNALS:
+        loop.add_signal_handler(each, ask, each)
+    try:
+        return await work()
+    finally:
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)

@@ -1,0 +1,63 @@
+"""``quiesce verify``: read a snapshot again, every byte of it, and compare it with its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress
+
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.running import fail_with
+from quiesce.controller.config import load_config
+from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.verification import SnapshotVerification
+from quiesce.fsm.errors import QuiesceError
+from quiesce.participants.identity import check_identity
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("verify")(_verify)
+
+
+def _verify(
+    name: Annotated[str, typer.Argument(metavar="LABEL", help="A label, a snapshot's id, or latest.")],
+    *,
+    root: Annotated[
+        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
+    ] = None,
+    config: ConfigFile = CONFIG_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Verify the newest snapshot with this label. Calls nobody and changes nothing."""
+    try:
+        check_identity(name, field="snapshot")
+        store = SnapshotStore(load_config(config).root if root is None else root.absolute())
+        directory = store.resolve(name).directory if name == "latest" else None
+        found = _verified(store, directory.name if directory else name)
+    except QuiesceError as error:
+        fail_with(error, as_json=as_json)
+    if not found.is_good:
+        listed = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(found.problems, start=1))
+        message = f"snapshot {found.wire_id} is damaged; restore another one:\n{listed}"
+        fail(message, ExitCode.FAILED, as_json=as_json, type="SnapshotInvalid", **found.to_json())
+    if as_json:
+        emit_json({"ok": True, **found.to_json()})
+    else:
+        unhashed = f"; {found.unhashed} files of the trainer have no digest" if found.unhashed else ""
+        typer.echo(f"{found.wire_id} is good: {found.files} files, {found.size_bytes} bytes{unhashed}")
+
+
+def _verified(store: SnapshotStore, name: str) -> SnapshotVerification:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return store.verify(name)
+    with Progress(BarColumn(), DownloadColumn(), console=console, transient=True) as bars:
+        bar = bars.add_task("verify", total=None)
+        return store.verify(name, progress=lambda done, total: bars.update(bar, completed=done, total=total))
