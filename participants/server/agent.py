@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.participants.dialects.gym_a import wire
@@ -19,11 +20,12 @@ from quiesce.participants.server.operations import (
     typed,
     writing,
 )
-from quiesce.participants.server.ports import AgentRuns
+from quiesce.participants.server.ports import AgentRuns, Clock
 
 __all__ = ["AgentControl"]
 
-_CODE = RefusalCode.AGENT_CHECKPOINT_ERROR
+RECORDED_LOOK_S: Final = 0.05
+_CODE: Final = RefusalCode.AGENT_CHECKPOINT_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class AgentControl:
 
     fence: LiveFence
     runs: AgentRuns
+    clock: Clock
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """One endpoint for each route name."""
@@ -55,7 +58,7 @@ class AgentControl:
 
     async def _park(self, deadline: float) -> Ending:
         self.runs.request_park()
-        ready = await self.runs.wait_ready(deadline)
+        ready = await self._wait_ready(deadline)
         status = self.runs.status()
         if ready:
             return Ending(FenceEvent.PREPARE_READY, ok(status))
@@ -67,6 +70,16 @@ class AgentControl:
         )
         incomplete = ControlRefusal(RefusalCode.AGENT_PREPARE_INCOMPLETE, f"agent prepare is incomplete: {counts}")
         return Ending(FenceEvent.PREPARE_INCOMPLETE, refused(incomplete))
+
+    async def _wait_ready(self, deadline: float) -> bool:
+        if self.fence.polls_prepare:
+            return await self.runs.wait_ready(deadline)
+        # a recorded agent looks now and then, so that one prepare can end after another id's has (F14)
+        while not self.runs.status()["ready_to_commit"]:
+            if not await self.runs.wait_ready(deadline):
+                return False
+            await self.clock.sleep(RECORDED_LOOK_S)
+        return True
 
     async def status(self, asked: wire.IdQuery) -> Answer:
         """Where every execution stands; also while idle, for an id that is not used up (2.10)."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER, Route, routes_served_by
@@ -44,11 +43,14 @@ PROBLEMS_MAX: Final = 20
 class MountedServer:
     """An application with its control routes: an ASGI application in its stead.
 
+    ``gate`` is the application behind its admission gate; without a control token nothing ever closes it, and it is
+    left out.
+
     Attributes:
-        app: the application as it was mounted, behind its gate.
+        app: the application, behind its gate where there is one.
         role, name: what it declares.
         instance: names this incarnation; new with each process.
-        fence: where its fence stands; None without a control token, and then there is only the capabilities route.
+        fence: where its fence stands; always idle without a control token.
     """
 
     def __init__(
@@ -57,11 +59,12 @@ class MountedServer:
         role: Role,
         name: str,
         *,
+        gate: ASGIApp,
         fence: LiveFence,
         bearer: Bearer | None,
         endpoints: Mapping[str, Endpoint],
     ) -> None:
-        self.app = app
+        self.app = app if bearer is None else gate
         self.role = role
         self.name = name
         self.instance = secrets.token_hex(8)
@@ -69,27 +72,35 @@ class MountedServer:
         self._bearer = bearer
         self._endpoints = endpoints
         self._declaration = declaration(role, name, controlled=bearer is not None)
-        self._router = Router(routes=list(self._routes()), redirect_slashes=False, default=app)
+        # a starlette router here would put itself into the scope, where the application looks for its own
+        self._routes = {
+            route.path: route for route in routes_served_by(role) if bearer is not None or not route.authorized
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # the router would answer lifespan and websocket events itself
-        target = self._router if scope["type"] == "http" else self.app
-        await target(scope, receive, send)
+        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
+        if route is None:
+            await self.app(scope, receive, send)
+            return
+        try:
+            answer = await self._respond(route, Request(scope, receive))
+        except ClientDisconnect:
+            return
+        await send_answer(send, replace(answer, headers={**answer.headers, INSTANCE_HEADER: self.instance}))
 
     def capabilities(self) -> dict[str, object]:
         """The capabilities reply as it stands now."""
         return {**self._declaration, **live(self.fence)}
 
-    def _routes(self) -> list[StarletteRoute]:
-        served = routes_served_by(self.role)
-        if self._bearer is None:
-            served = tuple(route for route in served if not route.authorized)
-        return [StarletteRoute(route.path, _Mounted(self, route), methods=[route.method]) for route in served]
-
-    async def respond(self, route: Route, request: Request) -> Answer:
-        """Check a request in the order of the wire and carry it out."""
+    async def _respond(self, route: Route, request: Request) -> Answer:
+        if request.method != route.method:
+            return Answer(405, {"detail": "Method Not Allowed"}, headers={"allow": route.method})
         if not route.authorized:
             return ok(self.capabilities())
+        return await self._carry_out(route, request)
+
+    async def _carry_out(self, route: Route, request: Request) -> Answer:
+        """Check a request in the order of the wire and do what it asks."""
         try:
             asked = await _validated(route, request)
         except ValidationError as error:
@@ -102,27 +113,6 @@ class MountedServer:
             return await self._endpoints[route.name](asked)
         except ControlRefusal as refusal:
             return refused(refusal)
-
-
-class _Mounted:
-    """One route as an ASGI application, so that starlette takes it as it is."""
-
-    def __init__(self, server: MountedServer, route: Route) -> None:
-        self._server = server
-        self._route = route
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._server.respond(self._route, Request(scope, receive))
-        except ClientDisconnect:
-            return
-        named = Answer(
-            answer.status,
-            answer.content,
-            bare=answer.bare,
-            headers={**answer.headers, INSTANCE_HEADER: self._server.instance},
-        )
-        await send_answer(send, named)
 
 
 class _TooLarge(Exception):

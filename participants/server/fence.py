@@ -201,6 +201,9 @@ class LiveFence:
             return call.act(let_go)
         except ControlRefusal as refusal:
             return refused(refusal)
+        except Exception:  # noqa: BLE001 - what a store raises is a crash to the caller, never to another call
+            _log.exception("a control call crashed")
+            return CRASHED
 
     def _deadline(self, call: Call) -> float:
         """The instant of the monotonic clock at which the call's deadline passes."""

@@ -6,8 +6,8 @@
     app = mount_resources(app, name="tools", export=take, restore=bring_back, retire=free, token=token)
 
 ``app`` is any ASGI application; what is returned is one as well. Without a token a server declares that it takes part
-in nothing, and has no control route but that (wire-protocol 2.1, 3.3). ``fence`` chooses the variant: ``strict`` is the
-kit's own; ``gym_a_single`` behaves as the recorded servers do, so that a client can be tested on it.
+in nothing, has no control route but that, and no gate (wire-protocol 2.1, 3.3). ``fence`` chooses the variant:
+``strict`` is the kit's own; ``gym_a_single`` behaves as the recorded servers do, so that a client can be tested on it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def mount_policy(
     live = _fence(fence, Role.POLICY, gate, clock)
     gate.on_drained = live.drained
     endpoints = PolicyControl(live, gate, ledger, clock).endpoints()
-    return MountedServer(gate, Role.POLICY, ledger.name, fence=live, bearer=bearer, endpoints=endpoints)
+    return MountedServer(app, Role.POLICY, ledger.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
 
 
 def mount_auxiliary(
@@ -81,7 +81,9 @@ def mount_auxiliary(
     bearer = _bearer(app, token)
     name = check_participant_name(Role.AUXILIARY, name)
     live = _fence(fence, Role.AUXILIARY, AlwaysOpen(), clock or SystemClock())
-    return MountedServer(app, Role.AUXILIARY, name, fence=live, bearer=bearer, endpoints=auxiliary_endpoints(live))
+    return MountedServer(
+        app, Role.AUXILIARY, name, gate=app, fence=live, bearer=bearer, endpoints=auxiliary_endpoints(live)
+    )
 
 
 def mount_agent(
@@ -102,9 +104,10 @@ def mount_agent(
     """
     bearer = _bearer(app, token)
     gate = AgentGate(app, runs)
-    live = _fence(fence, Role.AGENT, gate, clock or SystemClock(), prepare_grace_s=prepare_grace_s)
-    endpoints = AgentControl(live, runs).endpoints()
-    return MountedServer(gate, Role.AGENT, runs.name, fence=live, bearer=bearer, endpoints=endpoints)
+    clock = clock or SystemClock()
+    live = _fence(fence, Role.AGENT, gate, clock, prepare_grace_s=prepare_grace_s)
+    endpoints = AgentControl(live, runs, clock).endpoints()
+    return MountedServer(app, Role.AGENT, runs.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
 
 
 def mount_resources(  # noqa: PLR0913 - the one call of a server author, every part of it named
@@ -149,7 +152,7 @@ def mount_sessions(
     gate = ResourcesGate(app, sessions)
     live = _fence(fence, Role.RESOURCES, gate, clock or SystemClock(), closed=sessions.closed)
     endpoints = ResourcesControl(live, sessions).endpoints()
-    return MountedServer(gate, Role.RESOURCES, sessions.name, fence=live, bearer=bearer, endpoints=endpoints)
+    return MountedServer(app, Role.RESOURCES, sessions.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
 
 
 def _bearer(app: ASGIApp, token: str | None) -> Bearer | None:

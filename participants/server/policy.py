@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -25,7 +26,7 @@ from quiesce.participants.server.ports import Clock, ModelStore
 
 __all__ = ["AlwaysOpen", "PolicyControl", "auxiliary_endpoints"]
 
-_WORKERS = {"acknowledged": 1, "expected": 1}
+_WORKERS: Final = {"acknowledged": 1, "expected": 1}
 
 
 @dataclass(frozen=True, slots=True)

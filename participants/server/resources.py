@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.participants.dialects.gym_a import wire
@@ -23,7 +24,7 @@ from quiesce.participants.server.ports import ResourceSessions
 
 __all__ = ["ResourcesControl"]
 
-_CODE = RefusalCode.RESOURCES_CHECKPOINT_ERROR
+_CODE: Final = RefusalCode.RESOURCES_CHECKPOINT_ERROR
 
 
 @dataclass(frozen=True, slots=True)

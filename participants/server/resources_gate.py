@@ -1,7 +1,7 @@
 """The gate of a resource server: every POST of the data plane passes it, one at a time a session (wire-protocol 2.20).
 
-``/seed_session`` starts a session, ``/verify`` ends it, other POSTs mutate it; ``/aggregate_metrics`` and ``/mcp`` are
-outside. A success raises the session's revision, which the reply names in a header.
+``/seed_session`` starts a session, ``/verify`` ends it, other POSTs mutate it; ``/aggregate_metrics``, ``/mcp`` and
+control paths are outside. A success raises the session's revision, which the reply names in a header.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from quiesce.participants.dialects.gym_a.routes import PREFIX
 from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send, refused, send_answer
 from quiesce.participants.server.errors import ControlRefusal
 from quiesce.participants.server.headers import REVISION_HEADER, attempt_of
@@ -68,4 +69,6 @@ class ResourcesGate:
 
 
 def _outside(path: str) -> bool:
-    return any(path == name or path.endswith(name) or f"{name}/" in path for name in UNGATED_PATHS)
+    if path.startswith(f"{PREFIX}/"):
+        return True
+    return any(path.endswith(name) or f"{name}/" in path for name in UNGATED_PATHS)

@@ -289,6 +289,17 @@ def test_strict_process_that_owes_a_restore_stays_closed_until_restored() -> Non
     assert fence.where() == (P.IDLE, None, False)
 
 
+@pytest.mark.parametrize("table", [STRICT_AGENT, STRICT_RESOURCES], ids=lambda table: table.name)
+def test_strict_restore_is_closed_from_its_start_and_a_failure_reopens_it(table: FenceTable) -> None:
+    """Nothing is admitted while state is installed; what could not be restored is as before, its id free."""
+    fence = Fence(table)
+    fence(E.RESTORE, "x")
+    assert fence.where() == (P.RESTORING, "x", True)
+    fence(E.RESTORE_FAILED, "x")
+    assert fence.where() == (P.IDLE, None, False)
+    assert fence(E.PREPARE, "x") == "start_operation"
+
+
 # the recorded servers ----------------------------------------------------------------------------------------------
 
 
@@ -389,6 +400,7 @@ def test_f21_a_failed_restore_leaves_recorded_agents_and_resources_open() -> Non
     for table in (GYM_AGENT, GYM_RESOURCES):
         fence = Fence(table)
         fence(E.RESTORE, "x")
+        assert fence.where() == (P.RESTORING, "x", False)
         fence(E.RESTORE_FAILED, "x")
         assert fence.where() == (P.IDLE, None, False)
     policy = Fence(GYM_POLICY)

@@ -63,13 +63,17 @@ class Work:
 
         return StreamingResponse(chunks())
 
+    async def health(self, _request: Request) -> Response:
+        """Nothing that a checkpoint cares for."""
+        return JSONResponse({"ok": True})
+
     def model_app(self) -> Starlette:
         return Starlette(
             routes=[
                 Route("/v1/responses", self.generate, methods=["POST"]),
                 Route("/capture/{key}/v1/responses", self.generate, methods=["POST"]),
                 Route("/v1/chat/completions", self.stream, methods=["POST"]),
-                Route("/health", lambda _: JSONResponse({"ok": True})),
+                Route("/health", self.health),
             ]
         )
 
