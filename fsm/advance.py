@@ -11,8 +11,8 @@ from typing import Any, Final
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine, require
 from quiesce.fsm.members import Draft, call_outstanding, fire_member, fire_release
-from quiesce.fsm.tables.joint import JOINT
-from quiesce.fsm.tables.participant import ANSWERS, MAY_RUN_ON, ParticipantEvent, ParticipantState
+from quiesce.fsm.tables.joint import JOINT, TRIED_AT_REST
+from quiesce.fsm.tables.participant import ANSWERS, MAY_RUN_ON, RECORDED, ParticipantEvent, ParticipantState
 from quiesce.fsm.tables.phases import PHASE_OF, plan_for
 from quiesce.fsm.tables.release import RELEASE_ANSWERS, ReleaseEvent
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
@@ -51,7 +51,7 @@ def _run_to_rest(draft: Draft) -> None:
 
 
 def _joint_step(draft: Draft) -> bool:
-    if draft.rested:
+    if draft.rested and draft.transaction not in TRIED_AT_REST:
         return False
     for rule in JOINT:
         if rule.state is draft.transaction and meets(draft, rule.phase, rule.condition):
@@ -160,7 +160,7 @@ def _on_recover(draft: Draft, event: m.Recover) -> None:
     for index, spec in enumerate(draft.plan.members):
         if spec.key in event.touched:
             draft.edit(index, state=ParticipantState.UNKNOWN)
-            draft.linger(index)
+            draft.linger(index, Verb.CLOSE)
     _request(draft, TransactionEvent.RECOVER)
 
 
@@ -193,7 +193,7 @@ def _answered(draft: Draft, event: m.Replied | m.CallFailed, outcome: Outcome) -
 def _note_lost(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> None:
     """A call without an answer may run on over there until its deadline."""
     if outcome is Outcome.LOST and draft.plan.members[index].role in MAY_RUN_ON.get(verb, ()):
-        draft.linger(index)
+        draft.linger(index, verb)
 
 
 def _forward_answer(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> None:
@@ -204,6 +204,9 @@ def _forward_answer(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> N
     else:
         draft.edit(index, pending=None, repeat=None, tries=0)
     _note_lost(draft, index, verb, outcome)
+    if outcome in RECORDED and draft.members[index].lingering is not None:
+        draft.edit(index, lingering=None)
+        draft.commands.append(m.Disarm(m.Timer.OUTSTANDING, draft.plan.members[index].key))
     if not fire_member(draft, index, meaning, outcome):
         fire_member(draft, index, ParticipantEvent.REFUSED, outcome)
     if outcome not in (Outcome.NEVER_SENT, Outcome.LOST) and is_owed(draft.members[index]):
@@ -301,7 +304,7 @@ def _retry(draft: Draft, index: int) -> None:
 
 
 def _outstanding_over(draft: Draft, index: int) -> None:
-    draft.edit(index, lingering=False)
+    draft.edit(index, lingering=None)
     if not call_outstanding(draft, index):
         fire_release(draft, index, ReleaseEvent.OUTSTANDING_ENDED)
 

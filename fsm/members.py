@@ -14,7 +14,7 @@ from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.rows import Accepted, Facts, Table
 from quiesce.fsm.tables.participant import MAY_RUN_ON, PARTICIPANT, ParticipantEvent, ParticipantState
-from quiesce.fsm.tables.release import RELEASE, ReleaseEvent
+from quiesce.fsm.tables.release import ENDED_BY, RELEASE, SETTLED, ReleaseEvent
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
 from quiesce.fsm.trace import trace_of
 from quiesce.fsm.transaction import FRESH_IDS_MAX, HEALS_MAX, TRIES_MAX, Member, State, is_owed
@@ -81,9 +81,9 @@ class Draft:
         id_index = member.id_index if leg is m.Leg.RELEASE else 0
         self.commands.append(m.Call(self.plan.members[index].key, leg, verb, id_index))
 
-    def linger(self, index: int) -> None:
+    def linger(self, index: int, verb: Verb) -> None:
         """A call without an answer may run on over there, until its deadline at the latest."""
-        self.edit(index, lingering=True, seen=True)
+        self.edit(index, lingering=verb, seen=True)
         self.commands.append(m.Arm(m.Timer.OUTSTANDING, self.plan.members[index].key))
 
     def frozen(self) -> tuple[State, tuple[m.Command, ...]]:
@@ -117,11 +117,14 @@ def _with_one_barrier(records: list[m.Record]) -> list[m.Record]:
     ]
 
 
-def call_outstanding(draft: Draft, index: int) -> bool:
-    """Whether an earlier call of the forward leg may still run at the participant."""
+def call_outstanding(draft: Draft, index: int, *, beyond: frozenset[Verb] = frozenset()) -> bool:
+    """Whether an earlier call of the forward leg, of none of the verbs ``beyond``, may still run at the participant."""
     member = draft.members[index]
     role = draft.plan.members[index].role
-    return member.lingering or (member.pending is not None and role in MAY_RUN_ON.get(member.pending, ()))
+    return any(
+        verb is not None and verb not in beyond and role in MAY_RUN_ON.get(verb, ())
+        for verb in (member.lingering, member.pending)
+    )
 
 
 def fire_member(draft: Draft, index: int, event: ParticipantEvent, outcome: Outcome | None = None) -> bool:
@@ -227,7 +230,8 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     member = draft.members[index]
     spec = draft.plan.members[index]
     facts: Facts = {
-        "call_outstanding": call_outstanding(draft, index),
+        "call_outstanding": call_outstanding(draft, index, beyond=ENDED_BY.get(event, frozenset())),
+        "overlapped": member.overlapped,
         "heals_by_pausing": spec.refuses_idle_resume,
         "heals_left": member.heals < HEALS_MAX,
         "fresh_ids_left": member.id_index < FRESH_IDS_MAX,
@@ -236,6 +240,9 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     if accepted is None:
         return False
     draft.edit(index, release=accepted.target)
+    if accepted.target in SETTLED:
+        draft.edit(index, lingering=None)
+        draft.commands.append(m.Disarm(m.Timer.OUTSTANDING, spec.key))
     for effect in accepted.row.effects:
         _RELEASE_EFFECTS[effect](draft, index)
     return True
@@ -244,6 +251,8 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
 def _release_calls(verb: Verb) -> Callable[[Draft, int], None]:
     def effect(draft: Draft, index: int) -> None:
         draft.edit(index, release_pending=verb)
+        if verb is Verb.RELEASE and call_outstanding(draft, index):
+            draft.edit(index, overlapped=True)
         draft.call(index, m.Leg.RELEASE, verb)
 
     return effect
@@ -265,7 +274,7 @@ def _report_released(draft: Draft, index: int) -> None:
 def _report_unproven(draft: Draft, index: int) -> None:
     """What was asked last is waited for no more; a healing pause among it may still close the participant late."""
     if draft.members[index].release_pending is Verb.CLOSE:
-        draft.linger(index)
+        draft.linger(index, Verb.CLOSE)
     draft.edit(index, release_pending=None)
     fire_member(draft, index, ParticipantEvent.UNPROVEN)
 

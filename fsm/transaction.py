@@ -98,8 +98,9 @@ class Plan:
 class Member(NamedTuple):
     """What the core knows of one participant.
 
-    ``pending`` and ``release_pending`` are the calls waited for; ``lingering`` says that a call without an answer
-    may still run over there; ``seen`` that an earlier call may have been applied.
+    ``pending`` and ``release_pending`` are the calls waited for; ``lingering`` is a call without an answer that
+    may still run over there; ``seen`` that an earlier call may have been applied; ``overlapped`` that a resume was sent while one
+    could run.
     """
 
     state: ParticipantState = ParticipantState.IDLE
@@ -108,8 +109,9 @@ class Member(NamedTuple):
     release_pending: Verb | None = None
     repeat: Verb | None = None
     retiring: bool = False
-    lingering: bool = False
+    lingering: Verb | None = None
     seen: bool = False
+    overlapped: bool = False
     confirmed: bool = False
     verified: bool = False
     tries: int = 0

@@ -14,7 +14,7 @@ from typing import Final
 from quiesce.fsm.rows import Guard, IsTrue, Row, Table
 from quiesce.fsm.vocabulary import DeadlineClass, Outcome, Role, Verb
 
-__all__ = ["ANSWERS", "MAY_RUN_ON", "PARTICIPANT", "ParticipantEvent", "ParticipantState"]
+__all__ = ["ANSWERS", "MAY_RUN_ON", "PARTICIPANT", "RECORDED", "ParticipantEvent", "ParticipantState"]
 
 
 class ParticipantState(StrEnum):
@@ -474,3 +474,7 @@ MAY_RUN_ON: Final[Mapping[Verb, frozenset[Role]]] = {
     Verb.IMPORT: _EVERY_ROLE,
 }
 """Calls whose handler may run on, and act, after its client has gone (F17). A policy's AWAIT_CUT only reads."""
+
+RECORDED: Final = frozenset({Outcome.DRAINING, Outcome.PAUSED, Outcome.EXPORTED, Outcome.IMPORTED})
+"""Successes that a participant records: an earlier call of the same kind shared it or is answered by it (F2, F3), so
+none of them runs on."""

@@ -16,7 +16,7 @@ from typing import Final
 from quiesce.fsm.rows import Guard, IsTrue, Row, Table
 from quiesce.fsm.vocabulary import DeadlineClass, Outcome, Verb
 
-__all__ = ["RELEASE", "RELEASE_ANSWERS", "SETTLED", "ReleaseEvent", "ReleaseState"]
+__all__ = ["ENDED_BY", "RELEASE", "RELEASE_ANSWERS", "SETTLED", "ReleaseEvent", "ReleaseState"]
 
 
 class ReleaseState(StrEnum):
@@ -28,6 +28,7 @@ class ReleaseState(StrEnum):
     INSPECTING = "inspecting"
     CLOSING = "closing"
     AWAITING_OUTSTANDING = "awaiting_outstanding"
+    REREADING = "rereading"
     SETTLING = "settling"
     CONFIRMING = "confirming"
     RELEASED = "released"
@@ -69,6 +70,12 @@ _GUARDS: Final = (
         IsTrue("call_outstanding"),
         "an earlier call may still run at the participant",
         "no earlier call can still run at the participant",
+    ),
+    Guard(
+        "overlapped",
+        IsTrue("overlapped"),
+        "a resume was sent while an earlier call could run, which can have ended after it",
+        "no resume was sent while an earlier call could run",
     ),
     Guard(
         "heals_by_pausing",
@@ -148,7 +155,24 @@ def _fresh_release(source: ReleaseState) -> tuple[Row[ReleaseState, ReleaseEvent
 
 _RELEASING: Final = (
     _row(_S.NOT_DUE, _E.RELEASE_DUE, _S.RELEASING, "its turn in the order", "call_release"),
-    _row(_S.RELEASING, _E.OPENED, _S.RELEASED, "it accepts work", "report_released", guards=_NOTHING_RUNS, ref="2.5"),
+    _row(
+        _S.RELEASING,
+        _E.OPENED,
+        _S.RELEASED,
+        "it accepts work",
+        "report_released",
+        guards=("!call_outstanding", "!overlapped"),
+        ref="2.5",
+    ),
+    _row(
+        _S.RELEASING,
+        _E.OPENED,
+        _S.CONFIRMING,
+        "an earlier call may have ended after the resume that is answered here: read what it left",
+        "call_inspect",
+        guards=("!call_outstanding", "overlapped"),
+        ref="F16",
+    ),
     _row(
         _S.RELEASING,
         _E.OPENED,
@@ -187,6 +211,15 @@ _RELEASING: Final = (
         _S.OWES_RESTORE,
         "no call opens it: restore it or restart it",
         "report_unproven",
+        guards=_NOTHING_RUNS,
+        ref="F20",
+    ),
+    _row(
+        _S.RELEASING,
+        _E.OWES_RESTORE,
+        _S.AWAITING_OUTSTANDING,
+        "the restore that it owes may still run",
+        guards=_RUNS,
         ref="F20",
     ),
     _row(_S.RELEASING, _E.STALE_ID, _S.INSPECTING, "its id was used up: read what holds it", "call_inspect"),
@@ -230,7 +263,15 @@ _READING: Final = (
         "arm_backoff",
         guards=("!heals_by_pausing",),
     ),
-    _row(_S.INSPECTING, _E.READ_BUSY, _S.AWAITING_OUTSTANDING, "an operation still runs", guards=_RUNS, ref="F13"),
+    _row(
+        _S.INSPECTING,
+        _E.READ_BUSY,
+        _S.AWAITING_OUTSTANDING,
+        "an operation still runs: wait for it, and ask meanwhile, since its answer may be lost",
+        "arm_backoff",
+        guards=_RUNS,
+        ref="F13",
+    ),
     _row(
         _S.INSPECTING,
         _E.READ_BUSY,
@@ -291,14 +332,29 @@ _HEALING: Final = (
     _back_off(_S.CLOSING, _E.UNANSWERED, "no answer: the pause may have closed it, so resume again"),
 )
 
+_READINGS: Final = (_E.READ_OPEN, _E.READ_BUSY, _E.READ_HELD, _E.READ_ORPHAN, _E.READ_OTHER)
+
 _OUTSTANDING: Final = (
+    _row(_S.AWAITING_OUTSTANDING, _E.BACKED_OFF, _S.RELEASING, "it may have ended unheard", "call_release"),
     _row(
         _S.AWAITING_OUTSTANDING,
         _E.OUTSTANDING_ENDED,
         _S.RELEASING,
         "nothing of ours runs there any more",
+        "disarm_backoff",
         "call_release",
     ),
+    _row(
+        _S.INSPECTING,
+        _E.OUTSTANDING_ENDED,
+        _S.REREADING,
+        "the reading may be older than what that call left",
+    ),
+    *(
+        _row(_S.REREADING, event, _S.INSPECTING, "now that nothing of ours runs: read again", "call_inspect")
+        for event in _READINGS
+    ),
+    _back_off(_S.REREADING, _E.UNANSWERED, "no answer: resume again"),
     _row(_S.SETTLING, _E.OUTSTANDING_ENDED, _S.CONFIRMING, "it has ended: read what it left", "call_inspect"),
     _row(_S.CONFIRMING, _E.READ_OPEN, _S.RELEASED, "still open", "report_released"),
     _back_off(_S.CONFIRMING, _E.READ_BUSY, "the late call closed it again: resume again"),
@@ -319,6 +375,7 @@ _OPEN_CONVERSATION: Final = (
     _S.RELEASING,
     _S.BACKING_OFF,
     _S.INSPECTING,
+    _S.REREADING,
     _S.CLOSING,
     _S.AWAITING_OUTSTANDING,
     _S.SETTLING,
@@ -342,7 +399,7 @@ _ENDINGS: Final = (
     ),
     *(
         _row(state, _E.OUTSTANDING_ENDED, state, "one thing less to wait for")
-        for state in (_S.RELEASING, _S.BACKING_OFF, _S.INSPECTING, _S.CLOSING, _S.CONFIRMING)
+        for state in (_S.RELEASING, _S.BACKING_OFF, _S.CLOSING, _S.CONFIRMING)
     ),
     _row(_S.UNPROVEN, _E.RELEASE_DUE, _S.RELEASING, "tried again", "call_release"),
     _row(_S.OWES_RESTORE, _E.RELEASE_DUE, _S.RELEASING, "it may have been restored or restarted", "call_release"),
@@ -388,3 +445,7 @@ RELEASE_ANSWERS: Final[Mapping[tuple[Verb, Outcome], ReleaseEvent]] = {
 }
 """What an answer means while a participant is being reopened. What is absent is ``unanswered``: asked again until
 the deadline, since no other answer proves anything."""
+
+ENDED_BY: Final[Mapping[ReleaseEvent, frozenset[Verb]]] = {_E.OPENED: frozenset({Verb.EXPORT, Verb.IMPORT})}
+"""Calls that cannot run any more once an event has happened: no fence opens while it writes or reads a save (F13: it
+refuses; 4.3: it waits), and the id that opened it is used up, so that none that comes late begins."""

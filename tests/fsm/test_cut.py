@@ -60,7 +60,7 @@ def test_both_engines_run_the_same_cut() -> None:
     for fleet in (walked, live):
         fleet.script("policy", Verb.CLOSE, Outcome.DRAINING).script("agent", Verb.CLOSE, Outcome.LOST)
         fleet.script("resources", Verb.RELEASE, Outcome.WRONG_PHASE, Outcome.LOST)
-        fleet.to(S.COMMITTED).ask(m.PublishRequested()).run().fire(m.Timer.OUTSTANDING, "agent").run()
+        fleet.to(S.COMMITTED).ask(m.PublishRequested()).run()
     assert walked.at is S.RESUMED
     assert walked.log == live.log
     assert walked.state == live.state
@@ -254,6 +254,20 @@ def test_a_refusal_does_not_free_who_may_have_been_closed_by_an_earlier_call() -
     assert fleet.at is S.ABORTING
     fleet.fire(m.Timer.OUTSTANDING, "agent").run()
     assert_undone(fleet, touched=["policy", "agent"])
+
+
+def test_a_recorded_success_shows_that_no_earlier_call_of_its_kind_runs_on() -> None:
+    """An export whose first reply was lost and whose repetition succeeded is not waited for once more (F2, F3)."""
+    fleet = cut().script("agent", Verb.EXPORT, Outcome.LOST).to(S.COMMITTED).ask(m.PublishRequested()).run()
+    assert fleet.at is S.RESUMED
+    assert fleet.armed == set()
+
+
+def test_an_export_that_nobody_answered_does_not_hold_up_the_resume_that_was() -> None:
+    """No fence opens while it writes, and the id is used up: a 200 to resume ends the wait for a lost export."""
+    fleet = cut().script("agent", Verb.EXPORT, *[Outcome.LOST] * 3).to(S.PAUSED).ask(m.CommitRequested()).run()
+    assert fleet.at is S.ABORTED
+    assert fleet.armed == set()
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OPEN, Outcome.HELD_PREPARING, Outcome.HELD_BY_OTHER, Outcome.CHANGED])
