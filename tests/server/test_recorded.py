@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.asgi import Caller
 from support.house import ROOT
+from support.recorded_calls import route_of
 from support.recorded_comparison import differences
 from support.recorded_stage import COORDINATOR_TEXTS, SETUPS, Stage
 from support.recordings import Exchange, all_exchanges, exchanges_of, scenarios, trees
@@ -19,6 +20,7 @@ from support.stores import settle
 from support.virtual_loop import run_virtual
 
 from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.participants.dialects.gym_a.wire import ErrorEnvelope
 
 SINGLE = [name for name in scenarios() if all(exchange.component != "coordinator" for exchange in exchanges_of(name))]
 COORDINATED = [name for name in scenarios() if name not in SINGLE]
@@ -46,14 +48,19 @@ async def _replay(stage: Stage) -> list[tuple[Exchange, Caller]]:
     return list(zip(exchanges, replies, strict=True))
 
 
-def _play(scenario: str, variant: FenceVariant, directory: Path) -> Differences:
-    """Where the kit's replies differ: (scenario, step, component) to what was recorded and what the kit said."""
+def _replayed(scenario: str, variant: FenceVariant, directory: Path) -> list[tuple[Exchange, Caller]]:
+    """Each exchange of a scenario with the kit's reply."""
 
     async def play() -> list[tuple[Exchange, Caller]]:
         return await _replay(Stage(scenario, variant, directory))
 
+    return run_virtual(play())
+
+
+def _play(scenario: str, variant: FenceVariant, directory: Path) -> Differences:
+    """Where the kit's replies differ: (scenario, step, component) to what was recorded and what the kit said."""
     found: Differences = {}
-    for exchange, call in run_virtual(play()):
+    for exchange, call in _replayed(scenario, variant, directory):
         different = differences(exchange, call, exchange.reply)
         if different is not None:
             found[scenario, exchange.step, exchange.component] = different
@@ -117,6 +124,17 @@ def test_strict_differs_only_where_the_page_says_so(scenario: str, tmp_path: Pat
     """With ``strict`` each difference stands in the page, as it is, and each row of the page is a difference."""
     documented = {place: row for place, row in _documented().items() if place[0] == scenario}
     assert _play(scenario, FenceVariant.STRICT, tmp_path) == documented
+
+
+@pytest.mark.parametrize("variant", [FenceVariant.GYM_A_SINGLE, FenceVariant.STRICT])
+@pytest.mark.parametrize("scenario", SINGLE)
+def test_our_own_client_believes_every_reply(scenario: str, variant: FenceVariant, tmp_path: Path) -> None:
+    """Each success has the shape of its route's reply model, and each refusal that of the error envelope."""
+    for exchange, call in _replayed(scenario, variant, tmp_path):
+        if call.status == 200:
+            route_of(exchange).reply.model_validate_json(call.raw)
+        elif call.status == 409:
+            assert ErrorEnvelope.model_validate_json(call.raw).error.detail
 
 
 def test_the_page_names_recorded_exchanges_only() -> None:

@@ -154,17 +154,29 @@ class Kit:
         return self.clock.now_ts() + seconds
 
     def sending(
-        self, server: MountedServer, path: str, id_: str = "x", *, in_s: float = 30.0, **members: Json
+        self,
+        server: MountedServer,
+        path: str,
+        id_: str = "x",
+        *,
+        in_s: float = 30.0,
+        members: Mapping[str, Json] | None = None,
+        **more: Json,
     ) -> Caller:
         """A control POST on its way."""
-        body = {"checkpoint_id": id_, "deadline_ts": self.deadline(in_s), **members}
+        body = {"checkpoint_id": id_, "deadline_ts": self.deadline(in_s), **(members or {}), **more}
         return calling(server, "POST", CONTROL + path, json_body=body, headers=self.bearer())
 
     async def post(
         self, server: MountedServer, path: str, id_: str = "x", *, in_s: float = 30.0, **members: Json
     ) -> Caller:
         """A control POST and its reply."""
-        return await self.sending(server, path, id_, in_s=in_s, **members).done()
+        return await self.sending(server, path, id_, in_s=in_s, members=members).done()
+
+    def asking(self, server: MountedServer, path: str, id_: str = "x", *, in_s: float = 30.0, **more: object) -> Caller:
+        """A status call on its way."""
+        query = {"checkpoint_id": id_, "deadline_ts": self.deadline(in_s), **more}
+        return calling(server, "GET", CONTROL + path, query=query, headers=self.bearer())
 
     async def get(self, server: MountedServer, path: str, **query: object) -> Caller:
         """A control GET and its reply."""
