@@ -12,7 +12,7 @@ from typing import Final
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
 from quiesce.fsm.vocabulary import Phase
 
-__all__ = ["JOINT", "Condition", "JointRule"]
+__all__ = ["JOINT", "TRIED_AT_REST", "Condition", "JointRule"]
 
 
 class Condition(StrEnum):
@@ -76,5 +76,12 @@ JOINT: Final = (
     *_reopened(_S.RESUMING, Phase.RESUME),
     *_reopened(_S.ABORTING, Phase.ABORT),
     *_reopened(_S.PUBLISH_UNKNOWN, Phase.ROLLBACK),
+    *(
+        JointRule(state, phase, Condition.SETTLED, _E.ALL_RELEASED, "a late answer settled what was in doubt")
+        for state, phase in ((_S.IN_DOUBT_PUBLISHED, Phase.RESUME), (_S.IN_DOUBT_UNPUBLISHED, Phase.ABORT))
+    ),
 )
 """The rules, in the order in which they are tried."""
+
+TRIED_AT_REST: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED})
+"""States whose rules are tried although the transaction rests: a late answer can still end a doubt."""

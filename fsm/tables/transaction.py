@@ -390,6 +390,10 @@ _ENDINGS: Final = (
         deadline=_D.RELEASE,
     ),
     *(
+        _row(doubt, _E.ALL_RELEASED, ended, "a late answer left nobody in doubt", "finish")
+        for doubt, ended in ((_S.IN_DOUBT_PUBLISHED, _S.RESUMED), (_S.IN_DOUBT_UNPUBLISHED, _S.ABORTED))
+    ),
+    *(
         _row(state, event, state, "it is being finished already", "note_late_abort", deadline=_D.RELEASE)
         for state in (_S.ABORTING, _S.RESUMING)
         for event in (_E.ABORT_REQUESTED, _E.CANCELLED)
