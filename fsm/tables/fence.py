@@ -1,9 +1,9 @@
 """FENCE: the participant's own machine, as the wire defines it, for each variant and role (wire-protocol 4; design 2).
 
 ``strict`` is our kit's; ``gym_a_single`` and ``gym_a_coordinator`` are the recorded servers', deviations included. The
-controller is proven against all of them, and the kit's servers run them. The rows stand in ``fence_strict`` and
-``fence_gym_a``, the words in ``fence_vocabulary``, the chain by which a call is decided in ``fence_calls``;
-``quiesce.fsm.fence`` steps them. Acknowledgements are not here: they are fenced by no checkpoint id (2.15).
+controller is proven against all of them, and the kit's servers run them. The rows stand in ``fence_strict``,
+``fence_gym_a`` and ``fence_coordinator``, the words in ``fence_vocabulary``, the chain by which a call is decided in
+``fence_calls``; ``quiesce.fsm.fence`` steps them. Acknowledgements are not here: no checkpoint id fences them (2.15).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from quiesce.fsm.rows import Table
-from quiesce.fsm.tables.fence_gym_a import GYM_A_COORDINATOR, GYM_A_SINGLE
+from quiesce.fsm.tables.fence_coordinator import GYM_A_COORDINATOR
+from quiesce.fsm.tables.fence_gym_a import GYM_A_SINGLE
 from quiesce.fsm.tables.fence_strict import STRICT
 from quiesce.fsm.tables.fence_vocabulary import (
     ANSWERS,
