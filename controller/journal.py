@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.files import FileSystem, LocalFiles, WritableFile, make_directories, storage_errors
@@ -213,8 +213,8 @@ def read_journal(path: Path, *, files: FileSystem | None = None) -> JournalReadi
 
 def _line(sequence: int, record: JournalRecord) -> bytes:
     fields = {"schema_version": SCHEMA_VERSION, "sequence": sequence, **record.to_json()}
-    body = json.dumps(fields, separators=(",", ":"), allow_nan=False)
-    return f'{body[:-1]},"checksum":"{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+    body = to_json(fields, inf_nan_mode="constants")
+    return body[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(body)
 
 
 def _read_line(line: bytes, number: int) -> SavedRecord | str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from quiesce.fsm.rows import Accepted, Facts, Row, Table
 
 __all__ = ["TraceRecord", "trace_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRecord:
+class TraceRecord(NamedTuple):
     """One step that was taken.
 
     ``subject`` is the participant (``deployment/name``) or "" for the transaction. ``verdicts`` has every guard

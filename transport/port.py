@@ -26,6 +26,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -34,6 +35,8 @@ from quiesce.transport.limits import REPLY_BODY_CAP, REQUEST_BODY_MAX
 
 __all__ = ["ControlReply", "ControlRequest", "Transport"]
 
+URLS_KEPT: Final = 65536
+"""Checked URLs that are remembered: the same few routes of the same participants, again and again."""
 _METHODS: Final = frozenset({"GET", "POST"})
 _NOT_IN_A_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 _HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
@@ -136,6 +139,7 @@ class Transport(Protocol):
         ...
 
 
+@lru_cache(maxsize=URLS_KEPT)
 def _url_problem(url: str) -> str:
     if _NOT_IN_A_URL.search(url):
         return "its URL contains a space or a control character"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from quiesce.fsm.tables.participant import ParticipantEvent
@@ -196,6 +197,7 @@ PHASE_OF: Final = {
 """The phase that runs while the transaction is in a state; other states send no waves."""
 
 
+@cache
 def plan_for(phase: Phase, drain: DrainMode) -> PhasePlan:
     """The waves of ``phase`` under drain mode ``drain``."""
     return next(plan for plan in PHASES if plan.phase is phase and plan.drain in (None, drain))
