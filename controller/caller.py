@@ -27,6 +27,7 @@ __all__ = ["Caller", "Reached", "Request"]
 
 _SLICE_END_S: Final = 0.25
 """A refusal this close to the end of its slice is taken for the slice's end."""
+_SLICE_ENDS: Final = frozenset({Outcome.REFUSED, Outcome.DEADLINE_EXCEEDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +116,15 @@ class Caller:
         return await self._transport.send(request)
 
     def _is_slice_end(self, target: DiscoveredParticipant, call: Call, reading: Reading, until_s: float) -> bool:
-        return (
-            target.role is Role.RESOURCES
-            and call.leg is Leg.FORWARD
-            and call.verb in (Verb.CLOSE, Verb.AWAIT_CUT)
-            and reading.outcome in (Outcome.REFUSED, Outcome.DEADLINE_EXCEEDED)
-            and isinstance(reading.error, ControlRequestError)
-            and self._clock.monotonic() >= until_s - _SLICE_END_S
-        )
+        """Whether a refused prepare only says that its slice is over. An agent's deadline may pass on the way to it."""
+        if call.leg is not Leg.FORWARD or call.verb not in (Verb.CLOSE, Verb.AWAIT_CUT):
+            return False
+        if not isinstance(reading.error, ControlRequestError):
+            return False
+        if target.role is Role.AGENT:
+            return reading.outcome is Outcome.DEADLINE_EXCEEDED
+        ended = self._clock.monotonic() >= until_s - _SLICE_END_S
+        return target.role is Role.RESOURCES and ended and reading.outcome in _SLICE_ENDS
 
     async def _with_completions(self, target: DiscoveredParticipant, spec: CallSpec, reading: Reading) -> Reading:
         """Read the agent's status: whether finished results, and which executions, hold it up."""
