@@ -232,6 +232,7 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     facts: Facts = {
         "call_outstanding": call_outstanding(draft, index, beyond=ENDED_BY.get(event, frozenset())),
         "overlapped": member.overlapped,
+        "answer_awaited": member.release_pending is not None,
         "heals_by_pausing": spec.refuses_idle_resume,
         "heals_left": member.heals < HEALS_MAX,
         "fresh_ids_left": member.id_index < FRESH_IDS_MAX,
@@ -272,10 +273,6 @@ def _report_released(draft: Draft, index: int) -> None:
 
 
 def _report_unproven(draft: Draft, index: int) -> None:
-    """What was asked last is waited for no more; a healing pause among it may still close the participant late."""
-    if draft.members[index].release_pending is Verb.CLOSE:
-        draft.linger(index, Verb.CLOSE)
-    draft.edit(index, release_pending=None)
     fire_member(draft, index, ParticipantEvent.UNPROVEN)
 
 

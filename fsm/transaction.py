@@ -99,8 +99,8 @@ class Member(NamedTuple):
     """What the core knows of one participant.
 
     ``pending`` and ``release_pending`` are the calls waited for; ``lingering`` is a call without an answer that
-    may still run over there; ``seen`` that an earlier call may have been applied; ``overlapped`` that a resume was sent while one
-    could run.
+    may still run over there; ``seen`` that an earlier call may have been applied; ``overlapped`` that a resume was
+    sent while one could run.
     """
 
     state: ParticipantState = ParticipantState.IDLE

@@ -78,6 +78,12 @@ _GUARDS: Final = (
         "no resume was sent while an earlier call could run",
     ),
     Guard(
+        "answer_awaited",
+        IsTrue("answer_awaited"),
+        "the last question of the conversation is not answered yet",
+        "no answer is waited for",
+    ),
+    Guard(
         "heals_by_pausing",
         IsTrue("heals_by_pausing"),
         "it is a policy in coordinator mode, which refuses a resume from idle",
@@ -202,7 +208,15 @@ _RELEASING: Final = (
         "another's id holds it: touch nothing, report the holder",
         "note_holder",
         "report_released",
-        guards=_NOTHING_RUNS,
+        guards=("!call_outstanding", "!overlapped"),
+    ),
+    _row(
+        _S.RELEASING,
+        _E.CONFLICT,
+        _S.INSPECTING,
+        "an earlier call may have closed it since the other let go: read who holds it now",
+        "call_inspect",
+        guards=("!call_outstanding", "overlapped"),
     ),
     _row(_S.RELEASING, _E.CONFLICT, _S.AWAITING_OUTSTANDING, "a call of ours may still close it", guards=_RUNS),
     _row(
@@ -224,7 +238,15 @@ _RELEASING: Final = (
     ),
     _row(_S.RELEASING, _E.STALE_ID, _S.INSPECTING, "its id was used up: read what holds it", "call_inspect"),
     _back_off(_S.RELEASING, _E.UNANSWERED, "no answer: the same resume again"),
-    _row(_S.BACKING_OFF, _E.BACKED_OFF, _S.RELEASING, "again", "call_release"),
+    _row(_S.BACKING_OFF, _E.BACKED_OFF, _S.RELEASING, "again", "call_release", guards=("!answer_awaited",)),
+    _row(
+        _S.BACKING_OFF,
+        _E.BACKED_OFF,
+        _S.BACKING_OFF,
+        "an answer from before the deadline is still to come, and must not be taken for a new one",
+        "arm_backoff",
+        guards=("answer_awaited",),
+    ),
 )
 
 _READING: Final = (
@@ -401,7 +423,23 @@ _ENDINGS: Final = (
         _row(state, _E.OUTSTANDING_ENDED, state, "one thing less to wait for")
         for state in (_S.RELEASING, _S.BACKING_OFF, _S.CLOSING, _S.CONFIRMING)
     ),
-    _row(_S.UNPROVEN, _E.RELEASE_DUE, _S.RELEASING, "tried again", "call_release"),
+    _row(_S.UNPROVEN, _E.RELEASE_DUE, _S.RELEASING, "tried again", "call_release", guards=("!answer_awaited",)),
+    _row(
+        _S.UNPROVEN,
+        _E.RELEASE_DUE,
+        _S.BACKING_OFF,
+        "tried again, once the answer to the last question is here",
+        "arm_backoff",
+        guards=("answer_awaited",),
+    ),
+    _row(
+        _S.UNPROVEN,
+        _E.OPENED,
+        _S.RELEASED,
+        "the answer came late and proves it after all",
+        "report_released",
+        guards=("!call_outstanding", "!overlapped"),
+    ),
     _row(_S.OWES_RESTORE, _E.RELEASE_DUE, _S.RELEASING, "it may have been restored or restarted", "call_release"),
 )
 

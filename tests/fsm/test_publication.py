@@ -142,11 +142,8 @@ def test_somebody_unproven_while_the_snapshot_is_unknown_is_named_at_the_end() -
 def test_a_retry_looks_again_and_tries_again() -> None:
     """Retrying in publish_unknown probes, and resumes whoever is still owed it."""
     fleet = publishing().script("agent", Verb.RELEASE, SILENT).ask(m.Publication.UNKNOWN).run()
-    fleet.fire(m.Timer.RELEASE)
-    fleet.ask(m.RetryRequested())
-    fleet.open_calls.popleft()
-    fleet._scripts.clear()
-    assert fleet.run().at is S.RESUMED
+    fleet.fire(m.Timer.RELEASE).answer("agent", Verb.RELEASE, Outcome.LOST)
+    assert fleet.ask(m.RetryRequested()).run().at is S.RESUMED
     assert fleet.state.in_doubt() == ()
 
 
@@ -213,8 +210,7 @@ def test_whoever_is_not_proven_open_in_time_is_named_and_tried_again(state: Tran
     fleet = SITUATIONS[state](None)
     assert {key.name for key in fleet.state.in_doubt()} == {"policy", "agent", "resources"}
     assert fleet.calls(Verb.RELEASE) == ["resources"], "when the budget is spent nobody else is called"
-    fleet.open_calls.clear()
-    fleet.ask(m.RetryRequested()).run()
+    fleet.answer("resources", Verb.RELEASE, Outcome.LOST).ask(m.RetryRequested()).run()
     assert fleet.at is (S.RESUMED if state is S.IN_DOUBT_PUBLISHED else S.ABORTED)
     assert fleet.state.in_doubt() == ()
 

@@ -62,7 +62,23 @@ def test_200_and_then_closed_again_by_the_late_call_is_resumed_again(reading: Ou
     """A late call that closed it again is undone by another resume."""
     fleet = outstanding(Outcome.RELEASED).script("policy", Verb.INSPECT, reading).run()
     fleet.answer("policy", Verb.CLOSE, Outcome.PAUSED).run()
-    assert conversation(fleet) == ["release", "inspect", "release"]
+    assert conversation(fleet) == ["release", "inspect", "release", "inspect"]
+    assert fleet.at is S.ABORTED
+
+
+def test_200_that_overtook_the_end_of_a_call_is_read_again() -> None:
+    """A call that ended before the resume was answered may have ended after it was applied: read it again (F16)."""
+    fleet = outstanding(SILENT).answer("policy", Verb.CLOSE, Outcome.STALE_ID)
+    fleet.script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE).answer("policy", Verb.RELEASE, Outcome.RELEASED).run()
+    assert conversation(fleet) == ["release", "inspect", "release #1", "inspect #1"]
+    assert fleet.at is S.ABORTED
+
+
+def test_200_to_a_repeated_resume_is_read_again_if_the_first_one_overlapped() -> None:
+    """A repeated resume is answered from memory, which says nothing of what a call left meanwhile (F1, F16)."""
+    fleet = outstanding(SILENT).answer("policy", Verb.CLOSE, Outcome.STALE_ID)
+    fleet.answer("policy", Verb.RELEASE, Outcome.LOST).run()
+    assert conversation(fleet) == ["release", "release", "inspect"]
     assert fleet.at is S.ABORTED
 
 
@@ -112,6 +128,16 @@ def test_wrong_phase_and_busy_waits_for_the_outstanding_call(reading: Outcome) -
     assert fleet.at is S.ABORTED
 
 
+def test_a_reading_that_the_end_of_a_call_overtook_is_made_again() -> None:
+    """A reading asked for while a call ran may be older than what that call left."""
+    fleet = outstanding(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.INSPECT, SILENT).run()
+    fleet.answer("policy", Verb.CLOSE, Outcome.PAUSED)
+    assert fleet.member("policy").release is R.REREADING
+    fleet.answer("policy", Verb.INSPECT, Outcome.OPEN).script("policy", Verb.INSPECT, Outcome.HELD_PREPARED).run()
+    assert conversation(fleet) == ["release", "inspect", "inspect", "release", "inspect"]
+    assert fleet.at is S.ABORTED
+
+
 def test_wrong_phase_and_busy_with_nothing_of_ours_is_asked_again_after_a_while() -> None:
     """Busy without an outstanding call of ours: back off, resume again."""
     fleet = reopening(Outcome.WRONG_PHASE).script("policy", Verb.INSPECT, Outcome.HELD_BUSY).run()
@@ -143,7 +169,7 @@ def test_an_orphan_fence_waits_for_the_outstanding_call_before_another_id_goes_o
     fleet.answer("policy", Verb.CLOSE, Outcome.STALE_ID)
     fleet.script("policy", Verb.RELEASE, Outcome.WRONG_PHASE).script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE)
     fleet.run()
-    assert conversation(fleet)[2:] == ["release", "inspect", "release #1"]
+    assert conversation(fleet)[2:] == ["release", "inspect", "release #1", "inspect #1"]
 
 
 def test_orphan_fences_use_up_no_more_fresh_ids_than_there_are() -> None:
@@ -200,7 +226,24 @@ def test_a_conflict_while_a_call_of_ours_runs_is_not_the_end() -> None:
     fleet = outstanding(Outcome.CONFLICT).run()
     assert fleet.at is S.ABORTING
     fleet.answer("policy", Verb.CLOSE, Outcome.PAUSED).run()
-    assert conversation(fleet) == ["release", "release"]
+    assert conversation(fleet) == ["release", "release", "inspect"]
+
+
+def test_a_conflict_that_the_end_of_a_call_overtook_is_looked_into() -> None:
+    """Another's id may have let go before our late call closed it: who holds it now is read."""
+    fleet = outstanding(SILENT).answer("policy", Verb.CLOSE, Outcome.PAUSED)
+    fleet.script("policy", Verb.INSPECT, Outcome.HELD_PREPARED).answer("policy", Verb.RELEASE, Outcome.CONFLICT).run()
+    assert conversation(fleet) == ["release", "inspect", "release", "inspect"]
+    assert fleet.at is S.ABORTED
+
+
+def test_a_restore_that_is_owed_may_still_run() -> None:
+    """A server that refuses because it owes a restore is asked again when the import has ended."""
+    fleet = Fleet(policy(), resources(), is_restore=True).script("resources", Verb.IMPORT, SILENT).begin().run()
+    fleet.script("resources", Verb.RELEASE, Outcome.OWES_RESTORE).ask(m.AbortRequested()).run()
+    assert fleet.member("resources").release is R.AWAITING_OUTSTANDING
+    fleet.answer("resources", Verb.IMPORT, Outcome.IMPORTED).run()
+    assert fleet.at is S.ABORTED
 
 
 def test_a_participant_that_owes_a_restore_is_reported() -> None:
@@ -236,11 +279,36 @@ def test_nothing_for_too_long_is_in_doubt_by_name(asked: Verb) -> None:
 
 def test_in_doubt_is_tried_again_under_the_same_id() -> None:
     """A retry begins the conversation anew; the participant that answers at last is settled."""
-    fleet = reopening(SILENT).run().fire(m.Timer.RELEASE)
-    fleet.open_calls.clear()
-    fleet._scripts.clear()
+    fleet = reopening(SILENT).run().fire(m.Timer.RELEASE).answer("policy", Verb.RELEASE, Outcome.LOST)
+    assert fleet.seen(m.Finished) == [m.Finished(S.IN_DOUBT_UNPUBLISHED)]
     assert fleet.ask(m.RetryRequested()).run().at is S.ABORTED
     assert conversation(fleet) == ["release", "release"]
+
+
+def test_a_late_answer_that_proves_it_ends_the_doubt() -> None:
+    """A resume that is answered after the deadline settles its participant, and with it the transaction."""
+    fleet = reopening(SILENT).run().fire(m.Timer.RELEASE).answer("policy", Verb.RELEASE, Outcome.RELEASED)
+    assert fleet.at is S.ABORTED
+    assert fleet.seen(m.Finished) == [m.Finished(S.IN_DOUBT_UNPUBLISHED), m.Finished(S.ABORTED)]
+
+
+def test_a_late_proof_that_nothing_left_ends_the_doubt() -> None:
+    """When nobody is in doubt any more, the transaction does not stay in doubt about nobody."""
+    fleet = outstanding(SILENT).fire(m.Timer.RELEASE)
+    assert fleet.answer("policy", Verb.CLOSE, Outcome.NEVER_SENT).at is S.ABORTED
+
+
+@pytest.mark.parametrize("asked", [Verb.RELEASE, Verb.INSPECT], ids=str)
+def test_an_answer_from_before_the_deadline_is_not_taken_for_a_new_one(asked: Verb) -> None:
+    """A retry asks nothing while an answer to the last question is still to come."""
+    fleet = reopening(Outcome.WRONG_PHASE) if asked is Verb.INSPECT else reopening(SILENT)
+    fleet.script("policy", asked, *([SILENT] if asked is Verb.INSPECT else [])).run().fire(m.Timer.RELEASE)
+    before = conversation(fleet)
+    fleet.ask(m.RetryRequested()).fire(m.Timer.BACKOFF, "policy")
+    assert conversation(fleet) == before
+    fleet.answer("policy", asked, Outcome.LOST).run()
+    assert conversation(fleet) == [*before, "release"]
+    assert fleet.at is S.ABORTED
 
 
 def test_a_healing_pause_without_an_answer_may_still_close_it() -> None:
@@ -255,7 +323,7 @@ def test_a_healing_pause_without_an_answer_may_still_close_it() -> None:
 def test_a_healing_pause_that_the_deadline_overtook_may_still_close_it() -> None:
     """A retry after the deadline does not forget the pause that was never answered."""
     fleet = reopening(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.CLOSE, SILENT).run()
-    fleet.fire(m.Timer.RELEASE)
+    fleet.fire(m.Timer.RELEASE).answer("policy", Verb.CLOSE, Outcome.LOST)
     fleet.ask(m.RetryRequested()).run()
     assert fleet.member("policy").release is R.SETTLING
     assert fleet.fire(m.Timer.OUTSTANDING, "policy").run().at is S.ABORTED
