@@ -63,7 +63,8 @@ def _demo(
     console = Console(stderr=as_json)
     settings = DemoSettings(rollouts=rollouts, turns=turns, directory=place, fence=fence.value)
     try:
-        outcome = run(Demonstration(settings, Narrator(console)).run, as_json=as_json)
+        ended = f"all servers are ended; what they left is in {place}" if keep else "all servers are ended"
+        outcome = run(Demonstration(settings, Narrator(console)).run, as_json=as_json, when_ended=ended)
     finally:
         if not keep:
             shutil.rmtree(place, ignore_errors=True)

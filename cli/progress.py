@@ -16,7 +16,7 @@ from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.replies import DrainProgress
 
-__all__ = ["Progress", "drain_table", "shown"]
+__all__ = ["DrainView", "Progress", "shown"]
 
 Progress = Callable[[], Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]]
 
@@ -41,18 +41,13 @@ async def shown(console: Console, title: str, progress: Progress) -> AsyncIterat
     if not console.is_terminal:
         yield
         return
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-
-    def drawn() -> Table:
-        return drain_table(title, progress(), loop.time() - began_s)
-
-    with Live(drawn(), console=console, auto_refresh=False, transient=True) as live:
+    view = DrainView(title, progress, asyncio.get_running_loop().time)
+    with Live(view.drawn(), console=console, auto_refresh=False, transient=True) as live:
 
         async def refresh() -> None:
             while True:
                 await asyncio.sleep(REFRESH_S)
-                live.update(drawn(), refresh=True)
+                live.update(view.drawn(), refresh=True)
 
         refreshing = asyncio.ensure_future(refresh())
         try:
@@ -62,16 +57,36 @@ async def shown(console: Console, title: str, progress: Progress) -> AsyncIterat
             await asyncio.gather(refreshing, return_exceptions=True)
 
 
-def drain_table(
-    title: str, progress: Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]], elapsed_s: float
-) -> Table:
-    """Everybody's state, and what keeps each from the cut."""
-    table = Table(title=f"{title}  {elapsed_s:.1f} s", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column in ("participant", "state", "waits for"):
-        table.add_column(column, header_style="dim")
-    for key, (state, drain) in progress.items():
-        table.add_row(str(key), Text(state.value, _STYLES[state]), _open_work(state, drain))
-    return table
+class DrainView:
+    """Everybody's state, since when, and what keeps each from the cut. ``clock`` counts seconds."""
+
+    def __init__(self, title: str, progress: Progress, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._progress = progress
+        self._clock = clock
+        self._began_s = clock()
+        self._since_s: dict[ParticipantKey, tuple[ParticipantState, float]] = {}
+
+    def drawn(self) -> Table:
+        """The table as things stand now."""
+        now_s = self._clock()
+        table = Table(
+            title=f"{self._title}  {now_s - self._began_s:.1f} s", title_justify="left", box=None, padding=(0, 2, 0, 0)
+        )
+        for column in ("participant", "state", "for", "waits for"):
+            table.add_column(column, header_style="dim")
+        for key, (state, drain) in self._progress().items():
+            since_s = self._seen(key, state, now_s)
+            waits = _open_work(state, drain)
+            table.add_row(str(key), Text(state.value, _STYLES[state]), f"{now_s - since_s:.1f} s", waits)
+        return table
+
+    def _seen(self, key: ParticipantKey, state: ParticipantState, now_s: float) -> float:
+        before, since_s = self._since_s.get(key, (state, self._began_s))
+        if before is not state:
+            since_s = now_s
+        self._since_s[key] = (state, since_s)
+        return since_s
 
 
 def _open_work(state: ParticipantState, drain: DrainProgress | None) -> str:

@@ -18,8 +18,10 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool, when_ended: str = "everybody accepts work") -> T:
     """Run ``work`` to its end and give its result.
+
+    ``when_ended`` says how things are when it was interrupted and has ended well.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
     command at once. Every error of ours ends the command with its message and its exit code.
@@ -27,7 +29,7 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
     try:
         return asyncio.run(_cancellable(work))
     except asyncio.CancelledError:
-        fail("interrupted; everybody accepts work", ExitCode.FAILED, as_json=as_json, type="Interrupted")
+        fail(f"interrupted; {when_ended}", ExitCode.FAILED, as_json=as_json, type="Interrupted")
     except KeyboardInterrupt:
         left = "left at once; somebody may still be closed: look with `quiesce discover`"
         fail(left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
@@ -44,6 +46,8 @@ def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool)
     """End the command with an error's message, without a traceback, and its exit code."""
     from quiesce.cli.failures import described, exit_code_of, text_of  # noqa: PLC0415 - it loads the whole controller
 
+    for note in getattr(error, "__notes__", ()):
+        typer.echo(note, err=True)
     fail(text_of(error), exit_code_of(error), as_json=as_json, **described(error))
 
 

@@ -21,8 +21,8 @@ from quiesce.cli.running import run
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
-from quiesce.transport.token import TOKEN_VARIABLES
 
 if TYPE_CHECKING:
     import uvicorn
@@ -74,6 +74,9 @@ def _serve(  # noqa: PLR0913 - one parameter an option
     token_variable: Annotated[
         str | None, typer.Option(help=f"The variable that holds the control token (by default {TOKEN_VARIABLES[0]}).")
     ] = None,
+    inherited: Annotated[
+        int | None, typer.Option("--fd", help="Serve on a socket that is open and listens.", hidden=True, min=0)
+    ] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", help="End with standard input.", hidden=True)] = False,
 ) -> None:
     """Run one participant server until it is interrupted. Its first line of output is a JSON object with its URL."""
@@ -92,7 +95,7 @@ def _serve(  # noqa: PLR0913 - one parameter an option
             ledger=ledger,
             expects_restore=expect_restore,
         )
-        server, listening = _prepared(settings, port)
+        server, listening = _prepared(settings), _listening(port, inherited)
     except ConfigurationError as error:
         fail(str(error), ExitCode.USAGE)
     if settings.token is None:
@@ -130,21 +133,27 @@ def _is_base_url(text: str) -> bool:
     return url.scheme in {"http", "https"} and bool(url.host) and not url.query and not url.fragment
 
 
-def _prepared(settings: ServerSettings, port: int) -> tuple[uvicorn.Server, socket.socket]:
+def _prepared(settings: ServerSettings) -> uvicorn.Server:
     import uvicorn  # noqa: PLC0415 - as above
 
     from quiesce.cli.workload import build_server  # noqa: PLC0415 - as above
 
     app = build_server(settings)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", lifespan="on", timeout_graceful_shutdown=GRACE_S
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, log_config=None, access_log=False, ws="none", lifespan="on", timeout_graceful_shutdown=GRACE_S
+        )
     )
+
+
+def _listening(port: int, inherited: int | None) -> socket.socket:
     try:
-        listening = socket.create_server((HOST, port), backlog=BACKLOG)
+        if inherited is not None:
+            return socket.socket(fileno=inherited)
+        return socket.create_server((HOST, port), backlog=BACKLOG)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigurationError(f"cannot listen on {HOST}:{port}: {reason}; choose another --port") from error
-    return uvicorn.Server(config), listening
 
 
 async def _run(server: uvicorn.Server, listening: socket.socket, settings: ServerSettings, *, until_eof: bool) -> None:

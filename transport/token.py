@@ -13,12 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
 
 __all__ = ["TOKEN_VARIABLES", "EnvironmentTokenProvider", "StaticTokenProvider", "Token", "TokenProvider"]
-
-TOKEN_VARIABLES: Final = ("NEMO_GYM_CHECKPOINT_CONTROL_TOKEN", "NEMO_GYM_TOKEN_CAPTURE_CONTROL_TOKEN")
-"""Environment variables that hold the token, first one first; an empty one counts as unset."""
 
 TOKEN_LENGTH_MAX: Final = 8000
 """Characters of a token: servers refuse longer header lines."""

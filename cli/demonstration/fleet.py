@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import Final
 from quiesce.cli.workload.servers import DEFAULT_NAMES
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import Role
-from quiesce.transport.token import TOKEN_VARIABLES
+from quiesce.participants.control_token import TOKEN_VARIABLES
 
 __all__ = ["Fleet", "Server", "ServerFailed", "log_tails"]
 
+HOST: Final = "127.0.0.1"
+BACKLOG: Final = 1024
 START_TIMEOUT_S: Final = 60.0
 TAIL_LINES: Final = 15
 LATENCY_S: Final = {Role.POLICY: 0.2, Role.AUXILIARY: 0.05, Role.AGENT: 0.0, Role.RESOURCES: 0.03}
@@ -54,21 +56,30 @@ class Fleet:
         self._children: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
-        """Start all four; each gets a free port and is told where those are that it calls.
+        """Start all four, each on a free port that is taken before any of them runs, so that each knows the others'.
 
         Raises:
             ServerFailed: one did not come up in time.
         """
         self.directory.mkdir(parents=True)
-        restoring = ["--expect-restore"] if self._expects_restore else []
-        # those that call nobody come first, beside each other
-        judge, tools = await asyncio.gather(self._start(Role.AUXILIARY), self._start(Role.RESOURCES, *restoring))
-        ledger = str(self.directory / "ledger")
-        policy = await self._start(Role.POLICY, "--ledger", ledger, "--upstream", f"auxiliary={judge.url}")
-        await self._start(Role.AGENT, "--upstream", f"policy={policy.url}", "--upstream", f"resources={tools.url}")
+        sockets = {role: socket.create_server((HOST, 0), backlog=BACKLOG) for role in Role}
+        urls = {role: f"http://{HOST}:{listening.getsockname()[1]}" for role, listening in sockets.items()}
+        options = {
+            Role.AUXILIARY: [],
+            Role.RESOURCES: ["--expect-restore"] if self._expects_restore else [],
+            Role.POLICY: [f"--ledger={self.directory / 'ledger'}", *_upstreams(urls, Role.AUXILIARY)],
+            Role.AGENT: _upstreams(urls, Role.POLICY, Role.RESOURCES),
+        }
+        try:
+            for role, listening in sockets.items():
+                self.servers[role] = await self._start(role, urls[role], listening, options[role])
+        finally:
+            for listening in sockets.values():
+                listening.close()
+        await asyncio.gather(*(_announced(server) for server in self.servers.values()))
 
     async def kill(self) -> dict[str, int]:
-        """Kill everything that was started and still runs, by SIGKILL; by name the signal or code that each ended by."""
+        """Kill by SIGKILL whatever was started and still runs; for each server its exit code."""
         for child in self._children:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -79,35 +90,36 @@ class Fleet:
     def url(self, role: Role) -> str:
         return self.servers[role].url
 
-    async def _start(self, role: Role, *options: str) -> Server:
-        command = [sys.executable, "-m", "quiesce.cli.main", "serve", role.value, "--port", "0", "--until-eof"]
-        command += ["--fence", self._fence, "--latency-s", str(LATENCY_S[role]), *options]
-        log = _log_of(self.directory, role)
-        with log.open("wb") as stderr:
+    async def _start(self, role: Role, url: str, listening: socket.socket, options: Sequence[str]) -> Server:
+        number = listening.fileno()
+        command = [sys.executable, "-m", "quiesce.cli.main", "serve", role.value, f"--fd={number}", "--until-eof"]
+        command += [f"--fence={self._fence}", f"--latency-s={LATENCY_S[role]}", *options]
+        with _log_of(self.directory, role).open("wb") as stderr:
             child = await asyncio.create_subprocess_exec(
                 *command,
-                stdin=asyncio.subprocess.PIPE,  # it ends when this process does, however that ends
+                stdin=asyncio.subprocess.PIPE,  # it ends when we do, however that is
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
+                pass_fds=(number,),
                 env=self._environment,
             )
         self._children.append(child)
-        server = Server(role, DEFAULT_NAMES[role], await _announced_url(child, role), child)
-        self.servers[role] = server
-        return server
+        return Server(role, DEFAULT_NAMES[role], url, child)
 
 
-async def _announced_url(child: asyncio.subprocess.Process, role: Role) -> str:
-    """The URL in the first line that a server prints."""
-    output = child.stdout
+def _upstreams(urls: Mapping[Role, str], *roles: Role) -> list[str]:
+    return [f"--upstream={role.value}={urls[role]}" for role in roles]
+
+
+async def _announced(server: Server) -> None:
+    """Wait for the line with which a server says that it serves."""
+    output = server.child.stdout
     line = b""
     if output is not None:
         with suppress(TimeoutError):
             line = await asyncio.wait_for(output.readline(), START_TIMEOUT_S)
-    try:
-        return str(json.loads(line)["url"])
-    except (ValueError, KeyError, TypeError):
-        raise ServerFailed(f"the {role.value} server did not start") from None
+    if server.url.encode() not in line:
+        raise ServerFailed(f"the {server.role.value} server did not start")
 
 
 def log_tails(directories: Sequence[Path]) -> str:

@@ -9,14 +9,14 @@ import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 
 from quiesce.cli.demonstration.account import CutAccount
 from quiesce.cli.demonstration.doors import still_closed
 from quiesce.cli.demonstration.fleet import Fleet, log_tails
-from quiesce.cli.demonstration.job import LIVE_MIN, Rollout, job
+from quiesce.cli.demonstration.job import LIVE_MIN, job
 from quiesce.cli.demonstration.narration import Narrator
 from quiesce.cli.demonstration.outcome import Outcome
 from quiesce.cli.demonstration.results_file import ResultsFile
@@ -41,6 +41,7 @@ __all__ = ["DemoFailed", "DemoSettings", "Demonstration"]
 LABEL: Final = "demo"
 DEPLOYMENT: Final = "main"
 LIMIT_S: Final = 300.0
+ErrorT = TypeVar("ErrorT", bound=Exception)
 TRAINER: Final = "trainer"
 
 
@@ -68,25 +69,25 @@ class Demonstration:
         self._token = secrets.token_urlsafe(24)
         self._job = job(settings.rollouts, settings.turns)
         self._fleets: list[Fleet] = []
+        self._trainers: list[Trainer] = []
         self._outcome = Outcome(self._job, self._directory)
 
     async def run(self) -> Outcome:
         """Carry it through.
 
         Raises:
-            QuiesceError: something went wrong on the way; the text ends with what the servers' logs say.
+            QuiesceError: something went wrong on the way; a note of it is what the servers' logs say last.
         """
         try:
             async with asyncio.timeout(LIMIT_S):
                 await self._carry_through()
         except TimeoutError:
-            raise DemoFailed(self._with_logs(f"it was not done after {LIMIT_S:.0f} s")) from None
-        except QuiesceError as error:
-            tails = log_tails([fleet.directory for fleet in self._fleets])
-            if tails:
-                error.add_note(tails)
-            raise
+            raise self._with_logs(DemoFailed(f"it was not done after {LIMIT_S:.0f} s")) from None
+        except (QuiesceError, ExceptionGroup) as error:
+            raise self._with_logs(error) from None
         finally:
+            for trainer in self._trainers:
+                await trainer.die()
             for fleet in self._fleets:
                 await fleet.kill()
         return self._outcome
@@ -94,7 +95,7 @@ class Demonstration:
     async def _carry_through(self) -> None:
         async with client() as http:
             fleet = await self._start("first")
-            trainer = Trainer(fleet.url(Role.AGENT), ResultsFile(self._directory / "trainer-first"), http)
+            trainer = self._trainer(fleet, ResultsFile(self._directory / "trainer-first"), http)
             await self._fill(trainer)
             await self._take_cut(fleet, trainer)
             await self._go_on(trainer)
@@ -176,7 +177,7 @@ class Demonstration:
         result = restored.result
         self._outcome.restore = result
         self._narrator.say(f"restored {result.source_wire_id}: {len(result.rollouts)} rollouts go on from the cut")
-        trainer = Trainer(fleet.url(Role.AGENT), results, http)
+        trainer = self._trainer(fleet, results, http)
         self._dispatch_rest(trainer, {attempt.rollout_id: attempt for attempt in result.rollouts})
         return trainer
 
@@ -194,6 +195,11 @@ class Demonstration:
         self._narrator.say("every rollout has finished")
 
     # ---- what the steps need
+
+    def _trainer(self, fleet: Fleet, results: ResultsFile, http: httpx.AsyncClient) -> Trainer:
+        trainer = Trainer(fleet.url(Role.AGENT), results, http)
+        self._trainers.append(trainer)
+        return trainer
 
     @contextlib.asynccontextmanager
     async def _controller(self, fleet: Fleet, on_completed: OnCompleted | None) -> AsyncIterator[Controller]:
@@ -221,8 +227,12 @@ class Demonstration:
             unstarted=frozenset(rollout.rollout_id for rollout in self._job if rollout.late),
         )
 
-    def _with_logs(self, text: str) -> str:
-        return f"{text}\n{log_tails([fleet.directory for fleet in self._fleets])}".rstrip()
+    def _with_logs(self, error: ErrorT) -> ErrorT:
+        """The error with a note of what the servers' logs say last."""
+        tails = log_tails([fleet.directory for fleet in self._fleets])
+        if tails:
+            error.add_note(tails)
+        return error
 
 
 def _turns(record: Path) -> int:
