@@ -34,10 +34,8 @@ from quiesce.cli.workload.bodies import (
 )
 from quiesce.cli.workload.upstream import Upstream, UpstreamFailed, UpstreamReply, client, identity_headers
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.server.errors import ControlRefusal
-from quiesce.participants.server.execution import Execution
+from quiesce.participants.server import ControlRefusal, Execution, Runs
 from quiesce.participants.server.headers import attempt_of
-from quiesce.participants.server.runs import Runs
 
 __all__ = ["agent_app"]
 

@@ -29,9 +29,8 @@ from quiesce.cli.workload.bodies import (
 from quiesce.cli.workload.course import best_of, candidates, mark
 from quiesce.cli.workload.upstream import Upstream, UpstreamFailed, client, identity_headers
 from quiesce.participants.identity import AttemptId, capture_key
-from quiesce.participants.server.errors import ControlRefusal
+from quiesce.participants.server import CallRef, ControlRefusal, ModelLedger
 from quiesce.participants.server.headers import attempt_of
-from quiesce.participants.server.ledger import CallRef, ModelLedger
 
 __all__ = ["policy_app"]
 

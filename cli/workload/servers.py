@@ -13,13 +13,8 @@ from quiesce.cli.workload.policy import policy_app
 from quiesce.cli.workload.tools import Tools, tools_app
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.participants import server
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.server.clock import SystemClock
-from quiesce.participants.server.control import MountedServer
-from quiesce.participants.server.ledger import ModelLedger
-from quiesce.participants.server.lineage import DirectoryLineage, MemoryLineage
-from quiesce.participants.server.mount import mount_agent, mount_auxiliary, mount_policy, mount_resources
-from quiesce.participants.server.runs import Runs
 
 __all__ = ["DEFAULT_LATENCY_S", "DEFAULT_NAMES", "ServerSettings", "build_server"]
 
@@ -103,7 +98,7 @@ class ServerSettings:
         return next(iter(self.upstreams.get(role, ())), None)
 
 
-def build_server(settings: ServerSettings) -> MountedServer:
+def build_server(settings: ServerSettings) -> server.MountedServer:
     """The server as an ASGI application.
 
     Raises:
@@ -115,41 +110,39 @@ def build_server(settings: ServerSettings) -> MountedServer:
     return _BUILDERS[settings.role](settings)
 
 
-def _policy(settings: ServerSettings) -> MountedServer:
-    lineage = MemoryLineage() if settings.ledger is None else DirectoryLineage(settings.ledger)
-    ledger = ModelLedger(settings.own_name, lineage=lineage)
+def _policy(settings: ServerSettings) -> server.MountedServer:
+    lineage = server.MemoryLineage() if settings.ledger is None else server.DirectoryLineage(settings.ledger)
+    ledger = server.ModelLedger(settings.own_name, lineage=lineage)
     app = policy_app(ledger, judge_url=settings.upstream(Role.AUXILIARY), latency_s=settings.pace_s)
-    return mount_policy(app, ledger=ledger, token=settings.token, fence=settings.fence)
+    return server.mount_policy(app, ledger=ledger, token=settings.token, fence=settings.fence)
 
 
-def _judge(settings: ServerSettings) -> MountedServer:
+def _judge(settings: ServerSettings) -> server.MountedServer:
     app = judge_app(latency_s=settings.pace_s)
-    return mount_auxiliary(app, name=settings.own_name, token=settings.token, fence=settings.fence)
+    return server.mount_auxiliary(app, name=settings.own_name, token=settings.token, fence=settings.fence)
 
 
-def _agent(settings: ServerSettings) -> MountedServer:
-    runs = Runs(settings.own_name, clock=SystemClock())
+def _agent(settings: ServerSettings) -> server.MountedServer:
+    # recorded agents have no boundary before their first one (wire-protocol F22)
+    runs = server.Runs(settings.own_name, boundary_at_begin=settings.fence is FenceVariant.STRICT)
     app = agent_app(
         runs,
         policy_urls=settings.upstreams[Role.POLICY],
         tools_url=settings.upstreams[Role.RESOURCES][0],
         pause_s=settings.pace_s,
     )
-    return mount_agent(app, runs, token=settings.token, fence=settings.fence)
+    return server.mount_agent(app, runs, token=settings.token, fence=settings.fence)
 
 
-def _tools(settings: ServerSettings) -> MountedServer:
+def _tools(settings: ServerSettings) -> server.MountedServer:
     tools = Tools(latency_s=settings.pace_s)
-    return mount_resources(
-        tools_app(tools),
-        name=settings.own_name,
-        export=tools.export,
-        restore=tools.restore,
-        retire=tools.retire,
-        token=settings.token,
+    sessions = server.Sessions(
+        settings.own_name,
+        hooks=server.SessionHooks(tools.export, tools.restore, tools.retire),
         restore_expected=settings.expects_restore,
-        fence=settings.fence,
+        require_identity=settings.fence is FenceVariant.STRICT,
     )
+    return server.mount_sessions(tools_app(tools), sessions, token=settings.token, fence=settings.fence)
 
 
 _BUILDERS: Final = {Role.POLICY: _policy, Role.AUXILIARY: _judge, Role.AGENT: _agent, Role.RESOURCES: _tools}

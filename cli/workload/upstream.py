@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.excerpts import printable
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.server.execution import CallParked, is_parking_reply
+from quiesce.participants.server import CallParked, is_parking_reply
 from quiesce.participants.server.headers import ATTEMPT_HEADER, PLANE_HEADER, REVISION_HEADER, ROLLOUT_HEADER
 from quiesce.participants.validation import first_problems
 
