@@ -1,4 +1,4 @@
-"""A whole fleet of the kit's servers in one event loop: policy, judge, agent and tools, with work put into them by hand."""
+"""A fleet of the kit's servers in one event loop: policy, judge, agent and tools, with work put into them by hand."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from quiesce.controller.config import Config, parse_config
 from quiesce.controller.files import FileSystem
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.trace import TraceRecord
+from quiesce.fsm.vocabulary import Role
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server.execution import Execution
 from quiesce.participants.server.ledger import ModelLedger
@@ -25,6 +26,14 @@ from quiesce.transport.port import Transport
 from quiesce.transport.token import StaticTokenProvider
 
 TOKEN = "fleet-token"
+FLEETS: list[Fleet] = []
+"""The fleets of the running test: a fixture holds what their controllers did against the tables."""
+SERVED_AS = {
+    "main/policy": Role.POLICY,
+    "main/judge": Role.AUXILIARY,
+    "main/agent": Role.AGENT,
+    "main/tools": Role.RESOURCES,
+}
 ROLES = ("policy", "judge", "agent", "tools")
 
 
@@ -38,6 +47,8 @@ class Fleet:
     token: str = TOKEN
 
     def __post_init__(self) -> None:
+        self.traces: list[TraceRecord] = []
+        FLEETS.append(self)
         self.let_calls_end = asyncio.Event()
         self.call_began = asyncio.Event()
         self.states: dict[AttemptId, dict[str, object]] = {}
@@ -130,7 +141,9 @@ class Fleet:
 
     def transport(self) -> AsgiTransport:
         """Calls these servers in this loop."""
-        return AsgiTransport({f"http://{name}": app for name, app in self.apps.items()}, StaticTokenProvider(self.token))
+        return AsgiTransport(
+            {f"http://{name}": app for name, app in self.apps.items()}, StaticTokenProvider(self.token)
+        )
 
     def config(self, root: Path, **settings: object) -> Config:
         """A configuration over these servers; ``settings`` are top-level keys."""
@@ -154,7 +167,7 @@ class Fleet:
             self.config(root, **settings),
             transport=transport or self.transport(),
             on_completed=on_completed,
-            observers=observers,
+            observers=(*observers, self.traces.append),
             clock=self.clock,
             files=files,
         )
