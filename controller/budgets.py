@@ -78,8 +78,9 @@ def limits_of(
 def _release_limits(verb: Verb, left: float, *, coordinator: bool) -> CallLimits:
     if verb is Verb.CLOSE:
         return CallLimits(min(left, HEALING_PAUSE_S), min(left, HEALING_PAUSE_S) + SERVER_SLACK_S)
+    # the deadline also says how long a lost resume is reckoned with at a coordinator, which waits for its workers
     wait = min(left, PAUSE_S + SERVER_SLACK_S if coordinator else RELEASE_CALL_S)
-    return CallLimits(left, wait)
+    return CallLimits(wait, wait)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine, require
-from quiesce.fsm.members import Draft, call_outstanding, fire_member, fire_release
+from quiesce.fsm.members import Draft, call_outstanding, fire_member, fire_release, may_run_on
 from quiesce.fsm.tables.joint import JOINT, TRIED_AT_REST
-from quiesce.fsm.tables.participant import ANSWERS, MAY_RUN_ON, RECORDED, ParticipantEvent, ParticipantState
+from quiesce.fsm.tables.participant import ANSWERS, RECORDED, ParticipantEvent, ParticipantState
 from quiesce.fsm.tables.phases import PHASE_OF, plan_for
 from quiesce.fsm.tables.release import RELEASE_ANSWERS, ReleaseEvent
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
@@ -181,8 +181,7 @@ def _answered(draft: Draft, event: m.Replied | m.CallFailed, outcome: Outcome) -
         _forward_answer(draft, index, event.verb, outcome)
     elif event.leg is m.Leg.RELEASE and (member.release_pending, member.id_index) == (event.verb, event.id_index):
         draft.edit(index, release_pending=None)
-        if event.verb is Verb.CLOSE:
-            _note_lost(draft, index, event.verb, outcome)
+        _note_lost(draft, index, event.verb, outcome)
         fire_release(draft, index, RELEASE_ANSWERS.get((event.verb, outcome), ReleaseEvent.UNANSWERED))
     elif event.leg is m.Leg.STRAGGLER and member.retiring:
         draft.edit(index, retiring=False)
@@ -192,7 +191,7 @@ def _answered(draft: Draft, event: m.Replied | m.CallFailed, outcome: Outcome) -
 
 def _note_lost(draft: Draft, index: int, verb: Verb, outcome: Outcome) -> None:
     """A call without an answer may run on over there until its deadline."""
-    if outcome is Outcome.LOST and draft.plan.members[index].role in MAY_RUN_ON.get(verb, ()):
+    if outcome is Outcome.LOST and may_run_on(draft.plan.members[index], verb):
         draft.linger(index, verb)
 
 

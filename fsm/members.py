@@ -17,10 +17,10 @@ from quiesce.fsm.tables.participant import MAY_RUN_ON, PARTICIPANT, ParticipantE
 from quiesce.fsm.tables.release import ENDED_BY, RELEASE, SETTLED, ReleaseEvent
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
 from quiesce.fsm.trace import trace_of
-from quiesce.fsm.transaction import FRESH_IDS_MAX, HEALS_MAX, TRIES_MAX, Member, State, is_owed
+from quiesce.fsm.transaction import FRESH_IDS_MAX, HEALS_MAX, TRIES_MAX, Member, MemberSpec, State, is_owed
 from quiesce.fsm.vocabulary import Outcome, Verb
 
-__all__ = ["FORWARD_STATES", "Draft", "fire_member", "fire_release"]
+__all__ = ["FORWARD_STATES", "Draft", "call_outstanding", "fire_member", "fire_release", "may_run_on"]
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
@@ -36,6 +36,9 @@ FORWARD_STATES: Final = frozenset(
     }
 )
 """States in which an answer may lead to the next call towards the cut."""
+
+
+_RESUME: Final = frozenset({Verb.RELEASE})
 
 
 class Draft:
@@ -83,7 +86,9 @@ class Draft:
 
     def linger(self, index: int, verb: Verb) -> None:
         """A call without an answer may run on over there, until its deadline at the latest."""
-        self.edit(index, lingering=verb, seen=True)
+        if self.members[index].lingering is None or verb is not Verb.RELEASE:
+            self.edit(index, lingering=verb)
+        self.edit(index, seen=True)
         self.commands.append(m.Arm(m.Timer.OUTSTANDING, self.plan.members[index].key))
 
     def frozen(self) -> tuple[State, tuple[m.Command, ...]]:
@@ -120,11 +125,16 @@ def _with_one_barrier(records: list[m.Record]) -> list[m.Record]:
 def call_outstanding(draft: Draft, index: int, *, beyond: frozenset[Verb] = frozenset()) -> bool:
     """Whether an earlier call of the forward leg, of none of the verbs ``beyond``, may still run at the participant."""
     member = draft.members[index]
-    role = draft.plan.members[index].role
+    spec = draft.plan.members[index]
     return any(
-        verb is not None and verb not in beyond and role in MAY_RUN_ON.get(verb, ())
+        verb is not None and verb not in beyond and may_run_on(spec, verb)
         for verb in (member.lingering, member.pending)
     )
+
+
+def may_run_on(spec: MemberSpec, verb: Verb) -> bool:
+    """Whether a handler of this call may act after its client has gone. A coordinator's resume waits for workers."""
+    return spec.role in MAY_RUN_ON.get(verb, ()) or (verb is Verb.RELEASE and spec.refuses_idle_resume)
 
 
 def fire_member(draft: Draft, index: int, event: ParticipantEvent, outcome: Outcome | None = None) -> bool:
@@ -232,6 +242,7 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     facts: Facts = {
         "call_outstanding": call_outstanding(draft, index, beyond=ENDED_BY.get(event, frozenset())),
         "overlapped": member.overlapped,
+        "pause_runs": spec.refuses_idle_resume and call_outstanding(draft, index, beyond=_RESUME),
         "answer_awaited": member.release_pending is not None,
         "heals_by_pausing": spec.refuses_idle_resume,
         "heals_left": member.heals < HEALS_MAX,
@@ -252,7 +263,7 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
 def _release_calls(verb: Verb) -> Callable[[Draft, int], None]:
     def effect(draft: Draft, index: int) -> None:
         draft.edit(index, release_pending=verb)
-        if verb is Verb.RELEASE and call_outstanding(draft, index):
+        if verb is Verb.RELEASE and call_outstanding(draft, index, beyond=_RESUME):
             draft.edit(index, overlapped=True)
         draft.call(index, m.Leg.RELEASE, verb)
 

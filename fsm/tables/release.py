@@ -78,6 +78,12 @@ _GUARDS: Final = (
         "no resume was sent while an earlier call could run",
     ),
     Guard(
+        "pause_runs",
+        IsTrue("pause_runs"),
+        "it is a policy in coordinator mode, at which a pause of ours may still run",
+        "no pause of ours can run at a coordinator",
+    ),
+    Guard(
         "answer_awaited",
         IsTrue("answer_awaited"),
         "the last question of the conversation is not answered yet",
@@ -159,8 +165,19 @@ def _fresh_release(source: ReleaseState) -> tuple[Row[ReleaseState, ReleaseEvent
     )
 
 
+_MAY_ASK = ("!answer_awaited", "!pause_runs")
+_PAUSE_RUNS = ("!answer_awaited", "pause_runs")
+
 _RELEASING: Final = (
-    _row(_S.NOT_DUE, _E.RELEASE_DUE, _S.RELEASING, "its turn in the order", "call_release"),
+    _row(_S.NOT_DUE, _E.RELEASE_DUE, _S.RELEASING, "its turn in the order", "call_release", guards=("!pause_runs",)),
+    _row(
+        _S.NOT_DUE,
+        _E.RELEASE_DUE,
+        _S.AWAITING_OUTSTANDING,
+        "a coordinator that pauses and resumes at once can end closed and held by nobody: wait for the pause",
+        guards=("pause_runs",),
+        ref="F18, F19",
+    ),
     _row(
         _S.RELEASING,
         _E.OPENED,
@@ -238,7 +255,15 @@ _RELEASING: Final = (
     ),
     _row(_S.RELEASING, _E.STALE_ID, _S.INSPECTING, "its id was used up: read what holds it", "call_inspect"),
     _back_off(_S.RELEASING, _E.UNANSWERED, "no answer: the same resume again"),
-    _row(_S.BACKING_OFF, _E.BACKED_OFF, _S.RELEASING, "again", "call_release", guards=("!answer_awaited",)),
+    _row(_S.BACKING_OFF, _E.BACKED_OFF, _S.RELEASING, "again", "call_release", guards=_MAY_ASK),
+    _row(
+        _S.BACKING_OFF,
+        _E.BACKED_OFF,
+        _S.AWAITING_OUTSTANDING,
+        "again, once the pause that may still run has ended",
+        guards=_PAUSE_RUNS,
+        ref="F18, F19",
+    ),
     _row(
         _S.BACKING_OFF,
         _E.BACKED_OFF,
@@ -423,7 +448,15 @@ _ENDINGS: Final = (
         _row(state, _E.OUTSTANDING_ENDED, state, "one thing less to wait for")
         for state in (_S.RELEASING, _S.BACKING_OFF, _S.CLOSING, _S.CONFIRMING)
     ),
-    _row(_S.UNPROVEN, _E.RELEASE_DUE, _S.RELEASING, "tried again", "call_release", guards=("!answer_awaited",)),
+    _row(_S.UNPROVEN, _E.RELEASE_DUE, _S.RELEASING, "tried again", "call_release", guards=_MAY_ASK),
+    _row(
+        _S.UNPROVEN,
+        _E.RELEASE_DUE,
+        _S.AWAITING_OUTSTANDING,
+        "tried again, once the pause that may still run has ended",
+        guards=_PAUSE_RUNS,
+        ref="F18, F19",
+    ),
     _row(
         _S.UNPROVEN,
         _E.RELEASE_DUE,
@@ -484,6 +517,8 @@ RELEASE_ANSWERS: Final[Mapping[tuple[Verb, Outcome], ReleaseEvent]] = {
 """What an answer means while a participant is being reopened. What is absent is ``unanswered``: asked again until
 the deadline, since no other answer proves anything."""
 
-ENDED_BY: Final[Mapping[ReleaseEvent, frozenset[Verb]]] = {_E.OPENED: frozenset({Verb.EXPORT, Verb.IMPORT})}
+ENDED_BY: Final[Mapping[ReleaseEvent, frozenset[Verb]]] = {
+    _E.OPENED: frozenset({Verb.EXPORT, Verb.IMPORT, Verb.RELEASE})
+}
 """Calls that cannot run any more once an event has happened: no fence opens while it writes or reads a save (F13: it
 refuses; 4.3: it waits), and the id that opened it is used up, so that none that comes late begins."""

@@ -130,7 +130,7 @@ def test_wrong_phase_and_busy_waits_for_the_outstanding_call(reading: Outcome) -
 
 def test_a_reading_that_the_end_of_a_call_overtook_is_made_again() -> None:
     """A reading asked for while a call ran may be older than what that call left."""
-    fleet = outstanding(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.INSPECT, SILENT).run()
+    fleet = outstanding(Outcome.WRONG_PHASE).script("policy", Verb.INSPECT, SILENT).run()
     fleet.answer("policy", Verb.CLOSE, Outcome.PAUSED)
     assert fleet.member("policy").release is R.REREADING
     fleet.answer("policy", Verb.INSPECT, Outcome.OPEN).script("policy", Verb.INSPECT, Outcome.HELD_PREPARED).run()
@@ -196,6 +196,30 @@ def test_a_stale_healing_pause_is_healed_under_a_fresh_id() -> None:
     """The id is fenced already: pause and resume under a fresh one."""
     fleet = reopening(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.CLOSE, Outcome.STALE_ID).run()
     assert conversation(fleet) == ["release", "inspect", "close", "close #1", "release #1"]
+    assert fleet.at is S.ABORTED
+
+
+def test_a_coordinator_is_not_resumed_while_a_pause_of_ours_may_run() -> None:
+    """A coordinator that pauses and resumes at once can end closed and held by nobody, which no reading shows."""
+    fleet = outstanding(coordinator=True).run()
+    assert conversation(fleet) == []
+    fleet.answer("policy", Verb.CLOSE, Outcome.WORKERS_MISSING).run()
+    assert conversation(fleet) == ["release"]
+    assert fleet.at is S.ABORTED
+
+
+def test_a_coordinator_is_not_paused_again_while_a_resume_of_ours_may_run() -> None:
+    """A lost resume waits for the workers as well: it is repeated at once, but healed only when it has ended."""
+    fleet = reopening(Outcome.LOST, Outcome.WRONG_PHASE, coordinator=True).run()
+    assert conversation(fleet) == ["release", "release", "inspect"]
+    fleet.fire(m.Timer.OUTSTANDING, "policy").run()
+    assert fleet.at is S.ABORTED
+
+
+def test_a_coordinators_lost_resume_is_over_when_the_next_one_opens() -> None:
+    """Once a resume opened it the id is used up, so that a late one does nothing: no need to wait for it."""
+    fleet = reopening(Outcome.LOST, coordinator=True).run()
+    assert conversation(fleet) == ["release", "release"]
     assert fleet.at is S.ABORTED
 
 
@@ -312,11 +336,11 @@ def test_an_answer_from_before_the_deadline_is_not_taken_for_a_new_one(asked: Ve
 
 
 def test_a_healing_pause_without_an_answer_may_still_close_it() -> None:
-    """A lost healing pause is outstanding like any other: the resume after it is confirmed by a reading."""
+    """A lost healing pause is outstanding like any other: it is waited for before the next resume."""
     fleet = reopening(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.CLOSE, Outcome.LOST).run()
-    assert fleet.member("policy").release is R.SETTLING
+    assert fleet.member("policy").release is R.AWAITING_OUTSTANDING
     fleet.fire(m.Timer.OUTSTANDING, "policy").run()
-    assert conversation(fleet) == ["release", "inspect", "close", "release", "inspect"]
+    assert conversation(fleet) == ["release", "inspect", "close", "release"]
     assert fleet.at is S.ABORTED
 
 
@@ -325,7 +349,7 @@ def test_a_healing_pause_that_the_deadline_overtook_may_still_close_it() -> None
     fleet = reopening(Outcome.WRONG_PHASE, coordinator=True).script("policy", Verb.CLOSE, SILENT).run()
     fleet.fire(m.Timer.RELEASE).answer("policy", Verb.CLOSE, Outcome.LOST)
     fleet.ask(m.RetryRequested()).run()
-    assert fleet.member("policy").release is R.SETTLING
+    assert fleet.member("policy").release is R.AWAITING_OUTSTANDING
     assert fleet.fire(m.Timer.OUTSTANDING, "policy").run().at is S.ABORTED
 
 
