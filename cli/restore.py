@@ -16,9 +16,9 @@ from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.results import RestoreResult
+from quiesce.controller.snapshots import SnapshotStore
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.transaction import TransactionState
-from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import check_identity
 
 __all__ = ["IfFailed", "register"]
@@ -57,7 +57,8 @@ def _restore(
     try:
         check_identity(name, field="snapshot")
         settings = load_config(config)
-    except ConfigurationError as error:
+        SnapshotStore(settings.root).resolve(name)  # before anybody is called
+    except QuiesceError as error:
         fail_with(error, as_json=as_json)
     result = run(lambda: _restored(settings, name, retries, if_failed), as_json=as_json)
     if as_json:

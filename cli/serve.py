@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import httpx
 import typer
+from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 
 from quiesce.cli.output import ExitCode, fail
 from quiesce.cli.running import run
@@ -35,6 +35,7 @@ HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 GRACE_S: Final = 2
 LATENCY_S_MAX: Final = 3600.0
+_HTTP_URL: Final = TypeAdapter(AnyHttpUrl)
 
 
 class ServedFence(StrEnum):
@@ -127,10 +128,10 @@ def _upstreams(given: list[str]) -> Mapping[Role, tuple[str, ...]]:
 
 def _is_base_url(text: str) -> bool:
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
+        url = _HTTP_URL.validate_python(text)
+    except ValidationError:
         return False
-    return url.scheme in {"http", "https"} and bool(url.host) and not url.query and not url.fragment
+    return not url.query and not url.fragment
 
 
 def _prepared(settings: ServerSettings) -> uvicorn.Server:

@@ -1,0 +1,165 @@
+"""The commands over real servers, with both fences: a cut with rollouts in flight, its proof, a restore."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import Command, last_object
+from support.workload import Deployment, deployment
+
+from quiesce.cli.workload import course
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.control_token import TOKEN_VARIABLES
+
+FENCES = [FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE]
+
+
+@pytest.fixture(params=FENCES, ids=str)
+def fence(request: pytest.FixtureRequest) -> FenceVariant:
+    """Every fence that is served."""
+    assert isinstance(request.param, FenceVariant)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Deployment]:
+    """Servers on which nothing runs."""
+    with deployment() as servers:
+        yield servers
+
+
+def test_a_cut_is_taken_proven_and_restored(quiesce: Command, fence: FenceVariant, tmp_path: Path) -> None:
+    """Rollouts that were under way at the cut go on from it in fresh servers, each turn taken exactly once."""
+    # slow at first, so that they are still under way at the cut; then as fast as can be
+    with deployment(fence=fence, latency_s=0.2) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        servers.result("done", turns=1)
+        live = {f"live-{number}": 40 + number for number in range(3)}
+        for rollout_id, turns in live.items():
+            servers.run(rollout_id, turns=turns)
+        kept = quiesce("checkpoint", "--label", "step-1", "--metadata", '{"step": 1}', *config, "--json")
+        assert kept.exit_code == 1
+        assert last_object(kept)["unacknowledged"] == [
+            {"agent": "main/agent", "rollout_id": "done", "attempt_index": 0}
+        ]
+        assert servers.phases() == {"idle"}
+        cut = quiesce("checkpoint", "--label", "step-1", "--acknowledge-completed", *config, "--json")
+        assert cut.exit_code == 0, cut.stderr
+        assert servers.phases() == {"idle"}
+    saved = last_object(cut)
+    assert {entry["rollout_id"] for entry in saved["rollouts"]} == set(live)
+    assert saved["restarting"] == []
+    assert quiesce("verify", "step-1", *config).exit_code == 0
+    with deployment(fence=fence, expects_restore=True, latency_s=0) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        restored = quiesce("restore", "step-1", *config, "--json")
+        assert restored.exit_code == 0, restored.stderr
+        assert last_object(restored)["source_wire_id"] == saved["wire_id"]
+        assert servers.phases() == {"idle"}
+        for rollout_id, turns in live.items():
+            result = servers.result(rollout_id, turns=turns, attempt_index=1)
+            due = course(f"task of {rollout_id}", turns)
+            assert (result["observation"], result["reward"]) == (due.observation, 1.0)
+            assert (result["model_calls"], result["model_words"]) == (turns, due.words)
+
+
+def test_discover_names_everybody(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:
+    """Each participant stands there with its role, and the deployment with its fingerprint."""
+    config = str(idle.write_config(tmp_path))
+    found = last_object(quiesce("discover", "--config", config, "--json"))
+    assert {entry["name"]: entry["role"] for entry in found["participants"]} == {
+        "policy_model": "policy",
+        "judge": "auxiliary",
+        "agent": "agent",
+        "tools": "resources",
+    }
+    shown = quiesce("discover", "--config", config)
+    assert shown.exit_code == 0
+    assert f"fingerprint of main: {found['fingerprints']['main']}" in shown.stdout
+    assert idle.urls[Role.AGENT] in shown.stdout
+
+
+def test_a_cut_tells_what_it_came_to(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:
+    """Without a label it is named by the time; on no terminal there is no progress."""
+    config = str(idle.write_config(tmp_path))
+    result = quiesce("checkpoint", "--acknowledge-completed", "--config", config)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("published cut-2")
+    assert "0 rollouts at a boundary" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(("token", "says"), [("wrong", "401"), (None, "401")])
+def test_a_token_that_is_refused_is_exit_two(
+    quiesce: Command, idle: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None, says: str
+) -> None:
+    """A wrong or missing token is found before anybody is paused, and never shown."""
+    if token is None:
+        monkeypatch.delenv(TOKEN_VARIABLES[0])
+    else:
+        monkeypatch.setenv(TOKEN_VARIABLES[0], token)
+    result = quiesce("checkpoint", "--config", str(idle.write_config(tmp_path)), "--json")
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert len(last_object(result)["problems"]) == 3
+    assert "wrong" not in result.output.replace("missing or wrong", "").replace("wrong,", "")
+    assert idle.phases() == {"idle"}
+
+
+def test_a_judge_that_is_taken_for_a_policy_is_exit_two(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:
+    """What the configuration contradicts is named with the server."""
+    path = idle.write_config(tmp_path)
+    path.write_text(path.read_text().replace('name = "judge",', 'name = "judge", role = "policy",'))
+    result = quiesce("discover", "--config", str(path), "--json")
+    assert result.exit_code == 2
+    assert last_object(result)["type"] == "TopologyError"
+    assert "judge" in result.stderr
+
+
+def test_a_damaged_snapshot_is_exit_one(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:
+    """Verify names the file that differs; restore refuses it and calls nobody."""
+    config = ["--config", str(idle.write_config(tmp_path))]
+    cut = last_object(quiesce("checkpoint", "--label", "a", "--acknowledge-completed", *config, "--json"))
+    (index,) = Path(cut["directory"]).rglob("continuations.jsonl")
+    index.write_text("{}\n")
+    result = quiesce("verify", "a", *config, "--json")
+    assert result.exit_code == 1
+    assert "continuations.jsonl" in result.stderr
+    assert last_object(result)["problems"]
+    assert quiesce("restore", "a", *config).exit_code == 1
+    assert idle.phases() == {"idle"}
+    assert quiesce("verify", cut["wire_id"], "--root", str(tmp_path / "root")).exit_code == 1
+
+
+def test_a_restore_into_used_servers_is_held_or_aborted(quiesce: Command, tmp_path: Path) -> None:
+    """Half a restore is exit 3 and stays closed; with ``--if-failed abort`` everybody is reopened and it is exit 1."""
+    with deployment(latency_s=0) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        assert quiesce("checkpoint", "--label", "a", *config).exit_code == 0
+        servers.result("used", turns=1)
+        aborted = quiesce("restore", "a", "--if-failed", "abort", *config, "--json")
+        assert aborted.exit_code == 1
+        assert "restart them first" in aborted.stderr
+        assert servers.phases() == {"idle"}
+        held = quiesce("restore", "a", "--retries", "1", *config, "--json")
+        assert held.exit_code == 3
+        found = last_object(held)
+        assert found["type"] == "RestoreFailed"
+        assert "main/policy_model" in found["failed"]
+        assert servers.phases() != {"idle"}
+
+
+def test_a_snapshot_of_other_servers_is_not_restored(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:
+    """The fingerprints are compared before anybody is called."""
+    path = idle.write_config(tmp_path)
+    assert quiesce("checkpoint", "--label", "a", "--acknowledge-completed", "--config", str(path)).exit_code == 0
+    path.write_text(path.read_text().replace('name = "tools"', 'name = "other-tools"'))
+    result = quiesce("restore", "a", "--config", str(path), "--json")
+    assert result.exit_code == 2
+    assert "fingerprint" in result.stderr or "topology" in result.stderr
+    assert idle.phases() == {"idle"}
+    shutil.rmtree(tmp_path / "root")

@@ -1,0 +1,152 @@
+"""The four servers of the workload on loopback, in a thread of their own, for commands that run in the test's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from quiesce.cli.workload import ServerSettings, build_server
+from quiesce.cli.workload.upstream import identity_headers
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.identity import AttemptId
+
+TOKEN = "workload-token"
+NAMES = {Role.POLICY: "policy_model", Role.AUXILIARY: "judge", Role.AGENT: "agent", Role.RESOURCES: "tools"}
+
+
+@dataclass
+class Deployment:
+    """Where the four servers are, and what can be asked of their data plane."""
+
+    urls: Mapping[Role, str]
+    loop: asyncio.AbstractEventLoop
+    calls: list[Future[httpx.Response]] = field(default_factory=list)
+
+    def run(self, rollout_id: str, *, turns: int, attempt_index: int = 0) -> Future[httpx.Response]:
+        """Begin a rollout; its reply comes when it is over."""
+        body = {"task": f"task of {rollout_id}", "turns": turns}
+        headers = identity_headers(AttemptId(rollout_id, attempt_index))
+
+        async def post() -> httpx.Response:
+            async with httpx.AsyncClient(timeout=60) as http:
+                return await http.post(f"{self.urls[Role.AGENT]}/run", json=body, headers=headers)
+
+        call = asyncio.run_coroutine_threadsafe(post(), self.loop)
+        self.calls.append(call)
+        return call
+
+    def result(self, rollout_id: str, *, turns: int, attempt_index: int = 0) -> dict[str, Any]:  # Any: a JSON reply
+        """Run a rollout to its end."""
+        reply = self.run(rollout_id, turns=turns, attempt_index=attempt_index).result(60)
+        assert reply.status_code == 200, reply.text
+        found: dict[str, Any] = reply.json()
+        return found
+
+    def capabilities(self, role: Role) -> dict[str, Any]:  # Any: as above
+        """What a server declares now."""
+        reply = httpx.get(f"{self.urls[role]}/ng-control/v1/capabilities")
+        found: dict[str, Any] = reply.json()
+        return found
+
+    def phases(self) -> set[str]:
+        """The phases of everybody."""
+        return {self.capabilities(role)["phase"] for role in Role}
+
+    def write_config(self, directory: Path, *, extra: str = "") -> Path:
+        """A configuration of these servers, with its root beside it."""
+        rows = "\n".join(f'  {{ name = "{NAMES[role]}", url = "{url}" }},' for role, url in self.urls.items())
+        path = directory / "quiesce.toml"
+        path.write_text(f'root = "root"\n{extra}\n[deployment.main]\nparticipants = [\n{rows}\n]\n')
+        return path
+
+
+@contextlib.asynccontextmanager
+async def served_with_lifespan(application: Any, listening: socket.socket) -> AsyncIterator[None]:  # Any: ASGI's
+    """Serve an application, its lifespan included, without touching the signals."""
+    config = uvicorn.Config(application, lifespan="on", log_config=None, ws="none", timeout_graceful_shutdown=1)
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[listening])
+    try:
+        yield
+    finally:
+        await server.shutdown(sockets=[listening])
+
+
+@contextlib.asynccontextmanager
+async def deployed(
+    *, fence: FenceVariant = FenceVariant.STRICT, expects_restore: bool = False, latency_s: float = 0.01
+) -> AsyncIterator[Mapping[Role, str]]:
+    """The four servers in this event loop; their URLs."""
+    sockets = {role: socket.create_server(("127.0.0.1", 0), backlog=128) for role in Role}
+    urls = {role: f"http://127.0.0.1:{listening.getsockname()[1]}" for role, listening in sockets.items()}
+    upstreams = {
+        Role.POLICY: {Role.AUXILIARY: (urls[Role.AUXILIARY],)},
+        Role.AGENT: {Role.POLICY: (urls[Role.POLICY],), Role.RESOURCES: (urls[Role.RESOURCES],)},
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        for role in Role:
+            settings = ServerSettings(
+                role=role,
+                token=TOKEN,
+                fence=fence,
+                latency_s=latency_s,
+                upstreams=upstreams.get(role, {}),
+                expects_restore=expects_restore and role is Role.RESOURCES,
+            )
+            await stack.enter_async_context(served_with_lifespan(build_server(settings), sockets[role]))
+        yield urls
+
+
+@contextlib.contextmanager
+def deployment(
+    *, fence: FenceVariant = FenceVariant.STRICT, expects_restore: bool = False, latency_s: float = 0.01
+) -> Iterator[Deployment]:
+    """The four servers in a thread; leaving ends them, and whatever runs on them breaks off."""
+    up: Future[Deployment] = Future()
+    over: Future[asyncio.Event] = Future()
+
+    async def serve() -> None:
+        ended = asyncio.Event()
+        over.set_result(ended)
+        async with deployed(fence=fence, expects_restore=expects_restore, latency_s=latency_s) as urls:
+            up.set_result(Deployment(urls, asyncio.get_running_loop()))
+            await ended.wait()
+        await _cancel_the_rest()
+
+    def thread() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if not up.done():
+                up.set_exception(error)
+            raise
+
+    running = threading.Thread(target=thread, name="workload")
+    running.start()
+    try:
+        yield up.result(30)
+    finally:
+        ended = over.result(30)
+        up.result(30).loop.call_soon_threadsafe(ended.set)
+        running.join(30)
+        assert not running.is_alive()
+
+
+async def _cancel_the_rest() -> None:
+    rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
