@@ -12,7 +12,7 @@ from quiesce.diagrams.mermaid import render_mermaid
 from quiesce.diagrams.order import render_joint, render_phases
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.rows import Table
-from quiesce.fsm.tables.fence import FENCE
+from quiesce.fsm.tables.fence import FENCE, MODEL_SERVER
 from quiesce.fsm.tables.joint import JOINT
 from quiesce.fsm.tables.participant import PARTICIPANT
 from quiesce.fsm.tables.phases import PHASES
@@ -76,6 +76,7 @@ def sheets() -> tuple[Sheet, ...]:
         Sheet(_hyphened("fence", variant.value, role.value), table.title, table)
         for (variant, role), table in FENCE.items()
     ]
+    fences.append(Sheet(_hyphened(*MODEL_SERVER.name.split()), MODEL_SERVER.title, MODEL_SERVER))
     return (
         *machines,
         *fences,

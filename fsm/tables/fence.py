@@ -2,8 +2,9 @@
 
 ``strict`` is our kit's; ``gym_a_single`` and ``gym_a_coordinator`` are the recorded servers', deviations included. The
 controller is proven against all of them, and the kit's servers run them. The rows stand in ``fence_strict``,
-``fence_gym_a`` and ``fence_coordinator``, the words in ``fence_vocabulary``, the chain by which a call is decided in
-``fence_calls``; ``quiesce.fsm.fence`` steps them. Acknowledgements are not here: no checkpoint id fences them (2.15).
+``fence_gym_a`` and ``fence_coordinator`` (``fence_model_server``: the process beside it that exports), the words in
+``fence_vocabulary``, the chain by which a call is decided in ``fence_calls``; ``quiesce.fsm.fence`` steps them.
+Acknowledgements are not here: no checkpoint id fences them (2.15).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, TypeAlias
 from quiesce.fsm.rows import Table
 from quiesce.fsm.tables.fence_coordinator import GYM_A_COORDINATOR
 from quiesce.fsm.tables.fence_gym_a import GYM_A_SINGLE
+from quiesce.fsm.tables.fence_model_server import MODEL_SERVER
 from quiesce.fsm.tables.fence_strict import STRICT
 from quiesce.fsm.tables.fence_vocabulary import (
     ANSWERS,
@@ -31,6 +33,7 @@ __all__ = [
     "ARRIVALS",
     "ENDS",
     "FENCE",
+    "MODEL_SERVER",
     "REFUSALS",
     "FenceEvent",
     "FencePhase",

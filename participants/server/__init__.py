@@ -19,8 +19,10 @@ from quiesce.participants.server.execution import CallParked, Execution, Executi
 from quiesce.participants.server.ledger import CallRef, ModelLedger
 from quiesce.participants.server.lineage import DirectoryLineage, LineageStore, MemoryLineage
 from quiesce.participants.server.mount import (
+    Coordinated,
     mount_agent,
     mount_auxiliary,
+    mount_coordinator,
     mount_policy,
     mount_resources,
     mount_sessions,
@@ -28,11 +30,13 @@ from quiesce.participants.server.mount import (
 from quiesce.participants.server.runs import Runs
 from quiesce.participants.server.session import SessionHooks
 from quiesce.participants.server.sessions import Sessions
+from quiesce.participants.server.workers import Worker, Workers
 
 __all__ = [
     "CallParked",
     "CallRef",
     "ControlRefusal",
+    "Coordinated",
     "DirectoryLineage",
     "Execution",
     "ExecutionRetired",
@@ -45,9 +49,12 @@ __all__ = [
     "Runs",
     "SessionHooks",
     "Sessions",
+    "Worker",
+    "Workers",
     "is_parking_reply",
     "mount_agent",
     "mount_auxiliary",
+    "mount_coordinator",
     "mount_policy",
     "mount_resources",
     "mount_sessions",

@@ -8,8 +8,8 @@ incarnation of this process in a header, so that a client can tell a restarted s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import BaseModel, ValidationError
@@ -34,17 +34,25 @@ from quiesce.participants.server.errors import ControlRefusal
 from quiesce.participants.server.fence import LiveFence
 from quiesce.participants.server.operations import Endpoint
 
-__all__ = ["BODY_BYTES_MAX", "MountedServer"]
+__all__ = ["BODY_BYTES_MAX", "Face", "MountedServer"]
 
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 PROBLEMS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """One application of a model service of several workers: for how many it answers, and on which routes."""
+
+    workers: int
+    routes: Sequence[Route]
 
 
 class MountedServer:
     """An application with its control routes: an ASGI application in its stead.
 
     ``gate`` is the application behind its admission gate; without a control token nothing ever closes it, and it is
-    left out.
+    left out. ``face`` is given for the applications of a service of several workers.
 
     Attributes:
         app: the application, behind its gate where there is one.
@@ -63,6 +71,7 @@ class MountedServer:
         fence: LiveFence,
         bearer: Bearer | None,
         endpoints: Mapping[str, Endpoint],
+        face: Face | None = None,
     ) -> None:
         self.app = app if bearer is None else gate
         self.role = role
@@ -71,16 +80,21 @@ class MountedServer:
         self.fence = fence
         self._bearer = bearer
         self._endpoints = endpoints
-        self._declaration = declaration(role, name, controlled=bearer is not None)
+        workers = None if face is None else face.workers
+        self._declaration = declaration(role, name, controlled=bearer is not None, coordinated=workers)
         # a starlette router here would put itself into the scope, where the application looks for its own
-        self._routes = {
-            route.path: route for route in routes_served_by(role) if bearer is not None or not route.authorized
-        }
+        served = routes_served_by(role) if face is None else face.routes
+        self._routes = {route.path: route for route in served if bearer is not None or not route.authorized}
+        self._absent = {route.path for route in routes_served_by(role)} - {route.path for route in served}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
+        path = scope["path"] if scope["type"] == "http" else ""
+        route = self._routes.get(path)
         if route is None:
-            await self.app(scope, receive, send)
+            if path in self._absent:
+                await send_answer(send, Answer(404, {"detail": "Not Found"}))
+            else:
+                await self.app(scope, receive, send)
             return
         try:
             answer = await self._respond(route, Request(scope, receive))

@@ -37,10 +37,11 @@ _FEATURES: Final = {
 }
 
 
-def declaration(role: Role, name: str, *, controlled: bool) -> Fields:
+def declaration(role: Role, name: str, *, controlled: bool, coordinated: int | None = None) -> Fields:
     """The static members of the capabilities reply.
 
     ``controlled`` is whether a control token is configured; without one a server takes part in nothing.
+    ``coordinated`` is for how many workers a coordinator answers, None where there is one worker and no coordinator.
     """
     takes_part = controlled and role is not Role.AUXILIARY
     states = list(AdmissionState) if takes_part and role is Role.POLICY else [AdmissionState.ACCEPTING]
@@ -55,10 +56,16 @@ def declaration(role: Role, name: str, *, controlled: bool) -> Fields:
         "admission_states": [state.value for state in states],
         "checkpoint_mode": mode.value,
         "concurrency_contract": contract.value,
-        "multi_process": {"mode": WorkerMode.SINGLE_WORKER.value, "num_workers": 1},
+        "multi_process": _workers(coordinated),
         "instance_role": None if instance_role is None else instance_role.value,
         "features": _FEATURES[role] if takes_part else [],
     }
+
+
+def _workers(coordinated: int | None) -> Fields:
+    if coordinated is None:
+        return {"mode": WorkerMode.SINGLE_WORKER.value, "num_workers": 1}
+    return {"mode": WorkerMode.COORDINATOR.value, "num_workers": coordinated}
 
 
 def live(fence: LiveFence) -> Fields:

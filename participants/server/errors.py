@@ -25,6 +25,7 @@ class RefusalCode(StrEnum):
     DEADLINE_EXCEEDED = "deadline_exceeded"
     NOT_A_POLICY_INSTANCE = "not_a_policy_instance"
     MISSING_WORKERS = "missing_workers"
+    WORKER_REGISTRATION_REJECTED = "worker_registration_rejected"
     LEDGER_MISMATCH = "ledger_mismatch"
     LEDGER_NOT_CHECKPOINTABLE = "ledger_not_checkpointable"
     LEDGER_NOT_QUIESCENT = "ledger_not_quiescent"

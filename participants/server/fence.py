@@ -19,7 +19,7 @@ from quiesce.participants.server.answers import CRASHED, Answer, refused
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.ports import Clock
 
-__all__ = ["Call", "Door", "Ending", "LiveFence"]
+__all__ = ["Call", "Door", "Ending", "LiveFence", "Members"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -27,7 +27,10 @@ _FAILED: Final = {
     FenceEvent.PREPARE: FenceEvent.PREPARE_FAILED,
     FenceEvent.COMMIT: FenceEvent.COMMIT_FAILED,
     FenceEvent.RESTORE: FenceEvent.RESTORE_FAILED,
+    FenceEvent.RESUME: FenceEvent.RESUME_FAILED,
 }
+_RECORDS: Final = frozenset({"record_reply", "record_draining_reply", "finish_id"})
+_SUCCESS: Final = 200
 _BEGINS: Final = frozenset({"start_operation", "answer_now", "wait_for_running"})
 
 
@@ -48,6 +51,20 @@ class Door(Protocol):
 
     def owes_restore(self) -> bool:
         """Whether only a restore may open it."""
+        ...
+
+
+class Members(Protocol):
+    """The workers that a coordinator's fence answers for."""
+
+    @property
+    def are_connected(self) -> bool:
+        """Whether exactly the expected number is connected."""
+        ...
+
+    @property
+    def head_count(self) -> str:
+        """How many are expected and how many are there, as a phrase."""
         ...
 
 
@@ -85,10 +102,20 @@ class LiveFence:
     """The fence of one running server.
 
     ``prepare_grace_s`` bounds how long an incomplete prepare keeps admission closed when nobody polls it any more, from
-    its deadline on (strict agents only).
+    its deadline on (strict agents only). ``members`` are the workers that a coordinator answers for.
     """
 
-    def __init__(self, table: FenceTable, door: Door, clock: Clock, *, prepare_grace_s: float, closed: bool) -> None:
+    def __init__(
+        self,
+        table: FenceTable,
+        door: Door,
+        clock: Clock,
+        *,
+        prepare_grace_s: float,
+        closed: bool,
+        members: Members | None = None,
+    ) -> None:
+        self._members = members
         self._table = table
         self._door = door
         self._clock = clock
@@ -96,7 +123,7 @@ class LiveFence:
         self._events = frozenset(row.event for row in table.rows)
         self._state = FenceState(closed=closed)
         self._deadline_ts: float | None = None
-        self._replies: dict[tuple[str, Hashable], Answer] = {}
+        self._replies: dict[tuple[str, Hashable], Answer | asyncio.Future[Answer]] = {}
         self._tasks: dict[tuple[str, Hashable], asyncio.Task[Answer]] = {}
         self._inner: dict[tuple[str, Hashable], asyncio.Future[Ending]] = {}
         self._waiting: list[tuple[Call, asyncio.Future[Answer]]] = []
@@ -148,9 +175,9 @@ class LiveFence:
     def _answered(self, call: Call, step: FenceStep, let_go: int) -> Answer | asyncio.Future[Answer]:
         match step.answer:
             case "replay_reply":
-                return self._replies.get(call.key) or self._act(call, 0)
+                return self._replies.get(call.key) or self._perform(call, 0, records=call.later is not None)
             case "answer_now":
-                return self._answer_now(call, step, let_go)
+                return self._perform(call, let_go, records=bool(_RECORDS & set(step.effects)))
             case "answer_crash":
                 return CRASHED
         return refused(self._refusal(step, call))
@@ -164,6 +191,7 @@ class LiveFence:
             deadline_passed=call.deadline_ts is not None and call.deadline_ts <= self._clock.now_ts(),
             drained=self._door.is_drained(),
             owes_restore=self._door.owes_restore(),
+            members_connected=self._members is None or self._members.are_connected,
         )
 
     def _deliver(self, signal: FenceSignal) -> tuple[FenceStep, int]:
@@ -186,13 +214,23 @@ class LiveFence:
         self._arm_grace()
         return step, let_go
 
-    def _answer_now(self, call: Call, step: FenceStep, let_go: int) -> Answer | asyncio.Future[Answer]:
+    def _perform(self, call: Call, let_go: int, *, records: bool) -> Answer | asyncio.Future[Answer]:
+        """Do what is answered at once, or beside the fence; a repetition shares the answer where it is recorded."""
+        answer: Answer | asyncio.Future[Answer]
         if call.later is not None:
-            return asyncio.ensure_future(_contained(call.later(self._deadline(call))))
-        answer = self._act(call, let_go)
-        if {"record_reply", "record_draining_reply", "finish_id"} & set(step.effects):
+            answer = asyncio.ensure_future(_contained(call.later(self._deadline(call))))
+        else:
+            answer = self._act(call, let_go)
+        if records:
             self._replies[call.key] = answer
+            if isinstance(answer, asyncio.Future):
+                answer.add_done_callback(lambda done: self._forget_failure(call, done))
         return answer
+
+    def _forget_failure(self, call: Call, done: asyncio.Future[Answer]) -> None:
+        """What was refused beside the fence is done anew when it is asked for again (F9)."""
+        if self._replies.get(call.key) is done and (done.cancelled() or done.result().status != _SUCCESS):
+            del self._replies[call.key]
 
     def _act(self, call: Call, let_go: int) -> Answer:
         if call.act is None:
@@ -233,7 +271,7 @@ class LiveFence:
             owes_restore=self._door.owes_restore(),
         )
         step, _ = self._deliver(signal)
-        if {"record_reply", "record_draining_reply"} & set(step.effects):
+        if _RECORDS & set(step.effects):
             self._replies[call.key] = ending.answer
         answer = ending.answer if step.answer == "answer_outcome" else refused(self._refusal(step, call))
         self._wake()
@@ -285,6 +323,8 @@ class LiveFence:
                 why = f"checkpoint '{id_}' was already asked for {call.event.value} with another body; repeat that one"
             case RefusalCode.INVALID_PHASE:
                 why = f"operation not valid in phase '{phase}' (valid from: {self._valid_from(call.event)})"
+            case RefusalCode.MISSING_WORKERS if self._members is not None:
+                why = f"cannot freeze checkpoint worker membership: {self._members.head_count}"
             case RefusalCode.DEADLINE_EXCEEDED:
                 why = f"the deadline of this {call.event.value} had passed when it arrived; nothing was done"
             case _:

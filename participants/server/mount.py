@@ -4,6 +4,7 @@
     app = mount_auxiliary(app, name="judge", token=token)
     app = mount_agent(app, runs, token=token)
     app = mount_resources(app, name="tools", export=take, restore=bring_back, retire=free, token=token)
+    control, model_server = mount_coordinator(app, ledger=ledger, workers=Workers(4), token=token)
 
 ``app`` is any ASGI application; what is returned is one as well. Without a token a server declares that it takes part
 in nothing, has no control route but that, and no gate (wire-protocol 2.1, 3.3). ``fence`` chooses the variant:
@@ -12,10 +13,12 @@ in nothing, has no control route but that, and no gate (wire-protocol 2.1, 3.3).
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from quiesce.fsm.tables.fence import FENCE, FenceVariant
+from quiesce.fsm.tables.fence import FENCE, MODEL_SERVER, FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.participants.dialects.gym_a.routes import COORDINATOR_ROUTES, MODEL_SERVER_ROUTES, Route
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.layout import check_participant_name
 from quiesce.participants.server.agent import AgentControl
@@ -23,8 +26,10 @@ from quiesce.participants.server.agent_gate import AgentGate
 from quiesce.participants.server.answers import ASGIApp
 from quiesce.participants.server.auth import Bearer
 from quiesce.participants.server.clock import SystemClock
-from quiesce.participants.server.control import MountedServer
+from quiesce.participants.server.control import Face, MountedServer
+from quiesce.participants.server.coordinator import CoordinatorControl, ModelServerControl
 from quiesce.participants.server.fence import Door, LiveFence
+from quiesce.participants.server.operations import Endpoint
 from quiesce.participants.server.policy import AlwaysOpen, PolicyControl, auxiliary_endpoints
 from quiesce.participants.server.policy_gate import CaptureKeyOf, PolicyGate, WhenClosed
 from quiesce.participants.server.ports import AgentRuns, Clock, ModelStore, ResourceSessions
@@ -32,8 +37,18 @@ from quiesce.participants.server.resources import ResourcesControl
 from quiesce.participants.server.resources_gate import ResourcesGate
 from quiesce.participants.server.session import ExportHook, RestoreHook, RetireHook, SessionHooks
 from quiesce.participants.server.sessions import Sessions
+from quiesce.participants.server.workers import Workers
+from quiesce.participants.server.workers_gate import WorkersGate
 
-__all__ = ["mount_agent", "mount_auxiliary", "mount_policy", "mount_resources", "mount_sessions"]
+__all__ = [
+    "Coordinated",
+    "mount_agent",
+    "mount_auxiliary",
+    "mount_coordinator",
+    "mount_policy",
+    "mount_resources",
+    "mount_sessions",
+]
 
 PREPARE_GRACE_S: Final = 30.0
 
@@ -63,6 +78,62 @@ def mount_policy(
     gate.on_drained = live.drained
     endpoints = PolicyControl(live, gate, ledger, clock).endpoints()
     return MountedServer(app, Role.POLICY, ledger.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
+
+
+class Coordinated(NamedTuple):
+    """The two applications of a model service of several workers; both serve its data plane.
+
+    Attributes:
+        control: the coordinator: capabilities and the admission routes. It has no commit and no restore (F23).
+        model_server: the process beside it that has them; a controller knows it as ``checkpoint_url``.
+    """
+
+    control: MountedServer
+    model_server: MountedServer
+
+
+def mount_coordinator(
+    app: ASGIApp,
+    *,
+    ledger: ModelStore,
+    workers: Workers,
+    token: str | None,
+    when_closed: WhenClosed = "refuse",
+    capture_key_of: CaptureKeyOf | None = None,
+    clock: Clock | None = None,
+) -> Coordinated:
+    """Make a model server of several workers a policy participant that behaves as the recorded coordinator does.
+
+    It is there so that a client can be tested on it, traps included (fence ``gym_a_coordinator``): a resume from idle
+    is refused, a failed pause reopens the workers by itself, and ``workers`` can be told to leave or to fall silent.
+
+    Raises:
+        ConfigurationError: as ``mount_policy``, or the workers have a coordinator already.
+    """
+    clock = clock or SystemClock()
+    bearer = _bearer(app, token)
+    workers.mount(lambda: PolicyGate(app, ledger, clock, when_closed, capture_key_of))
+    gate = WorkersGate(app, workers)
+    table = FENCE[FenceVariant.GYM_A_COORDINATOR, Role.POLICY]
+    live = LiveFence(table, workers, clock, prepare_grace_s=PREPARE_GRACE_S, closed=False, members=workers)
+    beside = LiveFence(MODEL_SERVER, AlwaysOpen(), clock, prepare_grace_s=PREPARE_GRACE_S, closed=False)
+
+    def served(fence: LiveFence, routes: Sequence[Route], endpoints: Mapping[str, Endpoint]) -> MountedServer:
+        return MountedServer(
+            app,
+            Role.POLICY,
+            ledger.name,
+            gate=gate,
+            fence=fence,
+            bearer=bearer,
+            endpoints=endpoints,
+            face=Face(workers.expected, routes),
+        )
+
+    return Coordinated(
+        served(live, COORDINATOR_ROUTES, CoordinatorControl(live, workers, ledger, clock).endpoints()),
+        served(beside, MODEL_SERVER_ROUTES, ModelServerControl(beside, live, workers, ledger).endpoints()),
+    )
 
 
 def mount_auxiliary(

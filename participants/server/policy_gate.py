@@ -19,7 +19,7 @@ from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.headers import attempt_of, plane_of
 from quiesce.participants.server.ports import Clock, ModelStore
 
-__all__ = ["CaptureKeyOf", "PolicyGate", "WhenClosed"]
+__all__ = ["CaptureKeyOf", "PolicyGate", "WhenClosed", "is_gated"]
 
 GATED_PATHS: Final = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
 HELD_MAX: Final = 4096
@@ -27,6 +27,11 @@ RETRY_AFTER_S: Final = 1
 
 WhenClosed = Literal["refuse", "hold"]
 CaptureKeyOf = Callable[[str], str | None]
+
+
+def is_gated(scope: Scope) -> bool:
+    """Whether a request is a generation call, which passes the gate; all others go by."""
+    return bool(scope["type"] == "http" and scope["method"] == "POST" and scope["path"].endswith(GATED_PATHS))
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +140,7 @@ class PolicyGate:
     # ---- the data plane
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].endswith(GATED_PATHS):
+        if not is_gated(scope):
             await self.app(scope, receive, send)
             return
         try:

@@ -9,7 +9,7 @@ import pytest
 
 from quiesce.fsm.errors import IllegalTransition
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, fence_step
-from quiesce.fsm.tables.fence import ARRIVALS, FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
+from quiesce.fsm.tables.fence import ARRIVALS, FENCE, MODEL_SERVER, FenceEvent, FencePhase, FenceTable, FenceVariant
 from quiesce.fsm.vocabulary import Role
 
 E = FenceEvent
@@ -384,6 +384,26 @@ def test_f18_f19_a_coordinator_reopens_by_itself_and_refuses_the_rollback() -> N
     fence(E.RESUME, "x")
     fence(E.RESUME_DONE, "x")
     assert fence(E.RESUME, "x") == "replay_reply"
+
+
+def test_f23_a_model_server_beside_a_coordinator_holds_no_id_once_an_operation_has_ended() -> None:
+    """No resume comes to it: every state in which nothing runs is idle and nobody's, and the next id may begin."""
+    found = explore(MODEL_SERVER)
+    assert len(found) == 120
+    for state, steps in found.items():
+        assert (state.active is None) is (state.phase is P.IDLE) is (not state.running)
+        assert not state.closed
+        assert not state.finished
+        for signal, step in steps:
+            if state.phase is P.IDLE and state.record(signal.id, signal.key) is None:
+                assert step.answer == "start_operation"
+    fence = Fence(MODEL_SERVER)
+    fence(E.COMMIT, "x")
+    assert fence(E.COMMIT, "x") == "join_running"
+    assert fence(E.RESTORE, "x") == "invalid_phase"
+    assert fence(E.COMMIT, "y") == "checkpoint_conflict"
+    fence(E.COMMIT_DONE, "x")
+    assert fence(E.COMMIT, "x") == "replay_reply"
 
 
 def test_f20_a_recorded_server_that_owes_a_restore_can_be_prepared_but_not_resumed() -> None:

@@ -1,12 +1,14 @@
-"""Every exchange that a single-worker server answered, driven through our kit in both variants.
+"""Every recorded exchange, driven through our kit: a single-worker server's in both variants, and a coordinator's.
 
-``gym_a_single`` answers as recorded. ``strict`` does too, except where ``docs/fence-differences.md`` says otherwise:
-that page is read here, each of its rows must be a difference that is there, and there may be no other.
+``gym_a_single`` and ``gym_a_coordinator`` answer as recorded. ``strict`` does too, except where
+``docs/fence-differences.md`` says otherwise: that page is read here, each of its rows must be a difference that is
+there, and there may be no other.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from support.asgi import Caller
 from support.house import ROOT
 from support.recorded_calls import route_of
 from support.recorded_comparison import differences
-from support.recorded_stage import COORDINATOR_TEXTS, SETUPS, Stage
+from support.recorded_stage import COORDINATOR_SETUPS, SETUPS, Stage
 from support.recordings import Exchange, all_exchanges, exchanges_of, scenarios, trees
 from support.stores import settle
 from support.virtual_loop import run_virtual
@@ -95,10 +97,10 @@ def test_there_are_recordings_to_replay() -> None:
 
 
 def test_every_set_up_text_is_mapped() -> None:
-    """Each ``before`` of a recording is one of the set-ups, or was answered by a coordinator; none is left over."""
+    """Each ``before`` of a recording is one of the set-ups, a coordinator's among its own; none is left over."""
     texts = {exchange.before for exchange in all_exchanges() if exchange.before}
     coordinated = {exchange.before for exchange in all_exchanges() if exchange.component == "coordinator"} - {""}
-    assert coordinated == COORDINATOR_TEXTS
+    assert coordinated == set(COORDINATOR_SETUPS)
     assert texts - coordinated == set(SETUPS)
     assert len(texts) == 28
 
@@ -107,6 +109,12 @@ def test_every_set_up_text_is_mapped() -> None:
 def test_the_recorded_fence_answers_as_recorded(scenario: str, tmp_path: Path) -> None:
     """With ``gym_a_single`` status, error code, phase and fields are the recorded ones, exchange by exchange."""
     assert _play(scenario, FenceVariant.GYM_A_SINGLE, tmp_path) == {}
+
+
+@pytest.mark.parametrize("scenario", COORDINATED)
+def test_the_recorded_coordinator_answers_as_recorded(scenario: str, tmp_path: Path) -> None:
+    """With ``gym_a_coordinator`` status, error code, phase and fields are the recorded ones, exchange by exchange."""
+    assert _play(scenario, FenceVariant.GYM_A_COORDINATOR, tmp_path) == {}
 
 
 @pytest.mark.parametrize("variant", [FenceVariant.GYM_A_SINGLE, FenceVariant.STRICT])
@@ -126,13 +134,20 @@ def test_strict_differs_only_where_the_page_says_so(scenario: str, tmp_path: Pat
     assert _play(scenario, FenceVariant.STRICT, tmp_path) == documented
 
 
-@pytest.mark.parametrize("variant", [FenceVariant.GYM_A_SINGLE, FenceVariant.STRICT])
-@pytest.mark.parametrize("scenario", SINGLE)
+@pytest.mark.parametrize(
+    ("scenario", "variant"),
+    [
+        *product(SINGLE, [FenceVariant.GYM_A_SINGLE, FenceVariant.STRICT]),
+        *product(COORDINATED, [FenceVariant.GYM_A_COORDINATOR]),
+    ],
+)
 def test_our_own_client_believes_every_reply(scenario: str, variant: FenceVariant, tmp_path: Path) -> None:
     """Each success has the shape of its route's reply model, and each refusal that of the error envelope."""
     for exchange, call in _replayed(scenario, variant, tmp_path):
         if call.status == 200:
-            route_of(exchange).reply.model_validate_json(call.raw)
+            route = route_of(exchange)
+            coordinated = exchange.component == "coordinator" and route.coordinator_reply
+            (coordinated or route.reply).model_validate_json(call.raw)
         elif call.status == 409:
             assert ErrorEnvelope.model_validate_json(call.raw).error.detail
 

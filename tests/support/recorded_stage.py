@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from support.asgi import Caller, Json, calling
+from support.coordinated import CoordinatedKit
 from support.kit import TOKEN, Kit
 from support.recordings import DIRECTORIES, FOLDER, NOW, Exchange
 from support.stores import A0, B0, B1, RECORDED_AT, finished_call, settle
@@ -21,6 +22,7 @@ from support.virtual_loop import VirtualClock
 
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.runs import Runs
 
 SAVED_BEFORE: Final = ("restore_missing_dir", "restore_tampered")
@@ -46,11 +48,23 @@ class Stage:
         restoring = self.scenario in SAVED_BEFORE
         if restoring:
             write_tree("restore_missing_dir", self.directory)
-        self.kit = Kit(self.variant, self.clock, restore_expected=restoring)
+        self.kit = Kit(self.kit_variant, self.clock, restore_expected=restoring)
+        self.coordinated = CoordinatedKit(self.clock)
+
+    @property
+    def kit_variant(self) -> FenceVariant:
+        """How the single-worker servers behave; none of them answers in a coordinator's scenario."""
+        recorded = self.variant is not FenceVariant.STRICT
+        return FenceVariant.GYM_A_SINGLE if recorded else FenceVariant.STRICT
+
+    def server(self, component: str) -> MountedServer:
+        """The server by its name in the recordings."""
+        kit = self.coordinated if component == "coordinator" else self.kit
+        return kit.server(component)
 
     def prepare(self, text: str) -> Awaitable[None]:
         """Do what a ``before`` says."""
-        return SETUPS[text](self)
+        return _EVERY_SETUP[text](self)
 
     def send(self, exchange: Exchange) -> Caller:
         """Send a recorded request as it was sent, to the server that answered it."""
@@ -62,7 +76,7 @@ class Stage:
                 value = value.replace(placeholder, token)
             headers["authorization"] = value
         return calling(
-            self.kit.server(exchange.component),
+            self.server(exchange.component),
             exchange.method,
             exchange.path,
             json_body=self.placed(exchange.json),
@@ -78,7 +92,7 @@ class Stage:
 
     def restart(self) -> None:
         """Fresh processes answer from here on."""
-        self.kit = Kit(self.variant, self.clock, restore_expected=True)
+        self.kit = Kit(self.kit_variant, self.clock, restore_expected=True)
 
     async def open_call(self, attempt: AttemptId = A0) -> None:
         """Open a model call that does not end by itself."""
@@ -277,16 +291,39 @@ SETUPS: Final[dict[str, Callable[[Stage], Awaitable[None]]]] = {
 }
 """Every text of an exchange that a single-worker server answered."""
 
-COORDINATOR_TEXTS: Final = frozenset(
-    {
-        "two workers are expected, one is connected",
-        "the second worker has connected",
-        "worker w1 has one open model call, w0 none",
-        "the call ends 0.2 s after this request is sent",
-        (
-            "worker w1 registered but never acknowledges anything; the acknowledgement timeout is 0.4 s here (10 s by "
-            "default)"
-        ),
-    }
-)
-"""Texts of exchanges that a coordinator answered; the kit has none yet."""
+
+# ---- the set-ups of a coordinator's scenarios
+
+
+async def _second_worker_is_away(stage: Stage) -> None:
+    stage.coordinated.workers["w1"].leave()
+
+
+async def _second_worker_connects(stage: Stage) -> None:
+    stage.coordinated.workers.register("w1")
+
+
+async def _second_worker_has_a_call(stage: Stage) -> None:
+    stage.calls.append(stage.coordinated.data_call("w1", A0))
+    await settle()
+
+
+async def _second_worker_is_silent(stage: Stage) -> None:
+    stage.coordinated.workers["w1"].fall_silent()
+
+
+async def _its_call_ends_soon(stage: Stage) -> None:
+    asyncio.get_running_loop().call_later(0.2, stage.coordinated.work.go.set)
+
+
+COORDINATOR_SETUPS: Final[dict[str, Callable[[Stage], Awaitable[None]]]] = {
+    "two workers are expected, one is connected": _second_worker_is_away,
+    "the second worker has connected": _second_worker_connects,
+    "worker w1 has one open model call, w0 none": _second_worker_has_a_call,
+    "the call ends 0.2 s after this request is sent": _its_call_ends_soon,
+    "worker w1 registered but never acknowledges anything; the acknowledgement timeout is 0.4 s here (10 s by "
+    "default)": _second_worker_is_silent,
+}
+"""Every text of an exchange that a coordinator answered."""
+
+_EVERY_SETUP: Final = {**SETUPS, **COORDINATOR_SETUPS}

@@ -6,7 +6,7 @@ The client builds its calls from it and the server kit mounts it. Sources: wire-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +15,17 @@ from pydantic import BaseModel
 from quiesce.fsm.vocabulary import Role, Verb
 from quiesce.participants.dialects.gym_a import wire
 
-__all__ = ["INSTANCE_HEADER", "PREFIX", "ROUTES", "ROUTE_BY_NAME", "ROUTE_OF", "Route", "routes_served_by"]
+__all__ = [
+    "COORDINATOR_ROUTES",
+    "INSTANCE_HEADER",
+    "MODEL_SERVER_ROUTES",
+    "PREFIX",
+    "ROUTES",
+    "ROUTE_BY_NAME",
+    "ROUTE_OF",
+    "Route",
+    "routes_served_by",
+]
 
 PREFIX: Final = "/ng-control/v1"
 
@@ -255,6 +265,20 @@ ROUTE_BY_NAME: Final[Mapping[str, Route]] = MappingProxyType({route.name: route 
 def routes_served_by(role: Role) -> tuple[Route, ...]:
     """Every route that a server of this role has, in table order."""
     return tuple(route for route in ROUTES if role in route.served_by)
+
+
+_EXPORTS: Final = ("model_commit", "model_restore")
+COORDINATOR_ROUTES: Final[tuple[Route, ...]] = tuple(
+    replace(route, query=wire.CoordinatorStatusQuery, reply=wire.CoordinatorStatus)
+    if route.coordinator_reply
+    else route
+    for route in routes_served_by(Role.POLICY)
+    if route.name not in _EXPORTS
+)
+"""What a recorded coordinator's control application has: no commit and no restore, whatever it declares (F23)."""
+
+MODEL_SERVER_ROUTES: Final[tuple[Route, ...]] = (_CAPABILITIES, *(ROUTE_BY_NAME[name] for name in _EXPORTS))
+"""What the model server beside a coordinator has (4.4)."""
 
 
 def _by_verb() -> dict[tuple[Verb, Role], Route]:

@@ -29,6 +29,7 @@ __all__ = [
     "AbortInflightRequest",
     "CoordinatedWorker",
     "CoordinatorStatus",
+    "CoordinatorStatusQuery",
     "CoordinatorWorkers",
     "InflightEntry",
     "ModelCommitReply",
@@ -63,6 +64,16 @@ class StatusQuery(BaseModel):
     deadline_ts: FiniteNumber
     wait_state: Literal["paused"] | None = None
     timeout_s: Annotated[FiniteNumber, Field(ge=0)] = 0.0
+
+
+class CoordinatorStatusQuery(BaseModel):
+    """The same at a coordinator, which asks less: any other ``wait_state`` means no wait, the deadline is not read."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    checkpoint_id: CheckpointId
+    wait_state: str | None = None
+    timeout_s: FiniteNumber = 0.0
 
 
 class SingleWorker(LiveModel):
