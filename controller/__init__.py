@@ -12,10 +12,12 @@ from quiesce.controller.errors import (
     CutAborted,
     DeadlineExceeded,
     InDoubt,
+    OnCompletedMisused,
     PublishUncertain,
     RestoreFailed,
     StorageFailed,
     Unacknowledged,
+    UnexpectedFence,
 )
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import CompletedResult, OnCompleted
@@ -32,6 +34,7 @@ __all__ = [
     "DeadlineExceeded",
     "InDoubt",
     "OnCompleted",
+    "OnCompletedMisused",
     "PhaseTiming",
     "PhasedCut",
     "PhasedRestore",
@@ -43,6 +46,7 @@ __all__ = [
     "StorageFailed",
     "Timings",
     "Unacknowledged",
+    "UnexpectedFence",
     "load_config",
     "parse_config",
 ]

@@ -23,6 +23,8 @@ PAUSE_S: Final = 10.0
 HEALING_PAUSE_S: Final = 2.0
 RELEASE_CALL_S: Final = 5.0
 ACKNOWLEDGE_S: Final = 15.0
+STATUS_S: Final = 5.0
+"""Longest wait for a status that only says what holds a prepare up: an abort waits for it."""
 SERVER_SLACK_S: Final = 2.0
 """By how much the client waits longer than it lets the server wait."""
 SKEW_S: Final = 2.0

@@ -1,8 +1,9 @@
 """One control call: from the core's ``Call`` to a wire call, its reply, and the event that answers it.
 
-The caller makes ``deadline_ts``, sends, and turns what came back into an outcome. Two readings need more than one
+The caller makes ``deadline_ts``, sends, and turns what came back into an outcome. Three readings need more than one
 reply: an agent's incomplete prepare is followed by a status call, which says whether finished results are what
-blocks it; and a resource server's refusal at the end of its slice is no refusal but "not yet" (design 3).
+blocks it; an agent without the route that acknowledges several results is sent one receipt a call; and a resource
+server's refusal at the end of its slice is no refusal but "not yet" (design 3).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from quiesce.controller.budgets import Budgets, CallLimits, limits_of
+from quiesce.controller.budgets import STATUS_S, Budgets, CallLimits, limits_of
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.requests import control_request
@@ -20,7 +21,13 @@ from quiesce.fsm.vocabulary import Outcome, Role, Verb
 from quiesce.participants.dialects.base import CallSpec, Reading, WireCall
 from quiesce.participants.errors import ControlRequestError, MaybeApplied, NeverSent
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.replies import ArtefactReference, CompletionReceipt, DrainProgress, ExportReceipt
+from quiesce.participants.replies import (
+    AcknowledgeReceipt,
+    ArtefactReference,
+    CompletionReceipt,
+    DrainProgress,
+    ExportReceipt,
+)
 from quiesce.transport.port import ControlReply, Transport
 
 __all__ = ["Caller", "Reached", "Request"]
@@ -53,7 +60,6 @@ class Reached:
 
     reading: Reading
     until_s: float
-    progress: DrainProgress | None = None
 
 
 class Caller:
@@ -74,9 +80,10 @@ class Caller:
         if self._is_slice_end(target, call, reading, until_s):
             reading = Reading(Outcome.INCOMPLETE, reading.payload, reading.error)
         if reading.outcome is Outcome.INCOMPLETE and target.role is Role.AGENT:
-            reading = await self._with_completions(target, spec, reading)
-        progress = reading.payload if isinstance(reading.payload, DrainProgress) else None
-        return Reached(reading, until_s, progress)
+            reading = await self._with_completions(target, spec, reading, began_s + remaining_s)
+        if reading.outcome is Outcome.ROUTE_MISSING and call.verb is Verb.ACKNOWLEDGE:
+            reading = await self._acknowledged_singly(target, spec, reading, began_s + limits.timeout_s)
+        return Reached(reading, until_s)
 
     def _spec(self, target: DiscoveredParticipant, call: Call, request: Request, limits: CallLimits) -> CallSpec:
         return CallSpec(
@@ -126,11 +133,14 @@ class Caller:
         ended = self._clock.monotonic() >= until_s - _SLICE_END_S
         return target.role is Role.RESOURCES and ended and reading.outcome in _SLICE_ENDS
 
-    async def _with_completions(self, target: DiscoveredParticipant, spec: CallSpec, reading: Reading) -> Reading:
+    async def _with_completions(
+        self, target: DiscoveredParticipant, spec: CallSpec, reading: Reading, deadline: float
+    ) -> Reading:
         """Read the agent's status: whether finished results, and which executions, hold it up."""
+        timeout_s = min(deadline - self._clock.monotonic(), STATUS_S)
         try:
             wire = target.dialect.progress_call(spec)
-            reply = await self._send(target, wire, Verb.INSPECT, self._budgets.control_timeout_s)
+            reply = await self._send(target, wire, Verb.INSPECT, timeout_s)
             status = target.dialect.read_progress(spec, reply.status, reply.headers, reply.body)
         except QuiesceError:
             return reading
@@ -139,3 +149,19 @@ class Caller:
             return reading
         outcome = Outcome.UNACKNOWLEDGED if progress.completed_unacknowledged else Outcome.INCOMPLETE
         return replace(reading, outcome=outcome, payload=progress)
+
+    async def _acknowledged_singly(
+        self, target: DiscoveredParticipant, spec: CallSpec, missing: Reading, deadline: float
+    ) -> Reading:
+        """One receipt a call, for as many as there is time; whichever are left are asked about again."""
+        done: list[CompletionReceipt] = []
+        for receipt in spec.receipts:
+            left_s = deadline - self._clock.monotonic()
+            if done and left_s <= 0:
+                break
+            one = replace(spec, receipts=(receipt,), acknowledge_singly=True)
+            reading = await self._exchange(target, one, target.dialect.call(one), left_s)
+            if reading.outcome is not Outcome.ACKNOWLEDGED:
+                return reading
+            done.append(receipt)
+        return Reading(Outcome.ACKNOWLEDGED, AcknowledgeReceipt(tuple(done))) if done else missing

@@ -18,6 +18,7 @@ from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errors import PublishUncertain, Unacknowledged
 from quiesce.controller.ledger import Answer, Ledger
 from quiesce.controller.ports import CompletedResult, OnCompleted, SnapshotPort
+from quiesce.controller.receipts import checked_receipts
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
@@ -36,6 +37,10 @@ from quiesce.participants.replies import (
 __all__ = ["ErrandPorts", "Errands", "RestoreSource"]
 
 _CONSULT_PAUSE_S: Final = 0.5
+_CONSULT_GRACE_S: Final = 0.5
+"""By how much a consultation outlives the budget, whose own end is what is reported."""
+_RECEIPTS_MAX: Final = 1000
+"""Receipts that one call acknowledges at most; results that are left are asked about again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,12 @@ class Errands:
         self._post = post
         self._remaining_s = remaining_s
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     def call(self, command: m.Call) -> None:
         """Make a control call; answered by Replied or CallFailed."""
         name = f"{command.verb.value} {command.key}"
-        self._run(self._call(command), name, lambda error: self._answer(command, Outcome.LOST, error))
+        self._run(self._call(command), name, lambda error: self._broke_off(command, error))
 
     def verify(self, command: m.Verify) -> None:
         """Check an export; answered by Verification."""
@@ -106,6 +112,7 @@ class Errands:
 
     async def stop(self) -> None:
         """Cancel what still runs and wait for it."""
+        self._stopping = True
         running = list(self._tasks)
         for task in running:
             task.cancel()
@@ -117,8 +124,8 @@ class Errands:
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            error = None if task.cancelled() else task.exception()
-            if error is not None:
+            error = _failure_of(task, name)
+            if error is not None and not self._stopping:
                 self._ledger.errors.append(error)
                 failed(QuiesceError(f"{name} failed unexpectedly: {error!r}; please report it"))
 
@@ -135,6 +142,13 @@ class Errands:
             return
         self._keep(command, reached)
         self._answer(command, reached.reading.outcome, reached.reading.error)
+
+    def _broke_off(self, command: m.Call, error: QuiesceError) -> None:
+        """A call of which nothing is known: it may run on for as long as any call of this budget may."""
+        entry = self._ledger.entries[command.key]
+        until_s = self._clock.monotonic() + max(0.0, self._remaining_s(command.leg))
+        entry.outstanding_until_s = max(entry.outstanding_until_s, until_s)
+        self._answer(command, Outcome.LOST, error)
 
     def _answer(self, command: m.Call, outcome: Outcome, error: QuiesceError | None) -> None:
         self._ledger.entries[command.key].answer = Answer(command.verb, outcome, error)
@@ -178,8 +192,10 @@ class Errands:
         payload = reached.reading.payload
         if isinstance(payload, DrainProgress):
             entry.progress = payload
-        elif isinstance(payload, Inspection) and command.leg is m.Leg.FORWARD:
-            entry.inspection = payload
+        elif isinstance(payload, Inspection):
+            entry.found = payload
+            if command.leg is m.Leg.FORWARD:
+                entry.inspection = payload
         elif isinstance(payload, ExportReceipt):
             entry.export = payload
         elif isinstance(payload, ImportReceipt):
@@ -201,34 +217,41 @@ class Errands:
         self._post(m.Verification(key, accepted=True))
 
     async def _consult(self, key: ParticipantKey) -> None:
+        entry = self._ledger.entries[key]
+        entry.consulted_s = self._clock.monotonic()
+        budget = asyncio.timeout(max(0.0, self._remaining_s(m.Leg.FORWARD)) + _CONSULT_GRACE_S)
         try:
-            receipts = await self._owned_receipts(key)
+            async with budget:
+                entry.receipts = await self._owned_receipts(key)
         except Exception as error:  # noqa: BLE001 - whatever the trainer's callback raises aborts the cut
-            self._ledger.errors.append(error)
+            if not budget.expired():
+                self._ledger.errors.append(error)
             self._post(m.ConsultFailed(key))
-            return
-        self._ledger.entries[key].receipts = receipts
-        self._post(m.ReceiptsReady(key))
+        else:
+            self._post(m.ReceiptsReady(key))
+        finally:
+            entry.consulted_s = None
 
     async def _owned_receipts(self, key: ParticipantKey) -> tuple[CompletionReceipt, ...]:
-        """Ask the trainer until it owns at least one result, or has no time left."""
+        """Ask the trainer until it owns at least one result."""
+        results = self._completed(key)
+        if self._on_completed is None:
+            raise Unacknowledged(results)
         while True:
-            results = self._completed(key)
-            if self._on_completed is None:
-                raise Unacknowledged(results)
-            async with asyncio.timeout(max(0.0, self._remaining_s(m.Leg.FORWARD))):
-                owned = self._on_completed(results)
-                receipts = tuple(await owned if inspect.isawaitable(owned) else owned)
+            owned = self._on_completed(results)
+            receipts = checked_receipts(results, await owned if inspect.isawaitable(owned) else owned)
             if receipts:
-                return receipts
+                return receipts[:_RECEIPTS_MAX]
             await self._clock.sleep(_CONSULT_PAUSE_S)
 
     def _completed(self, key: ParticipantKey) -> tuple[CompletedResult, ...]:
         progress = self._ledger.entries[key].progress
-        if progress is None:
-            return ()
-        with_receipt = [CompletedResult(key, receipt.attempt, receipt) for receipt in progress.completions]
-        return (*with_receipt, *(CompletedResult(key, attempt, None) for attempt in progress.unreceipted))
+        completions = progress.completions if progress is not None else ()
+        unreceipted = progress.unreceipted if progress is not None else ()
+        if not (completions or unreceipted):
+            raise QuiesceError(f"{key} keeps finished results and lists none, so that nobody can acknowledge them")
+        with_receipt = [CompletedResult(key, receipt.attempt, receipt) for receipt in completions]
+        return (*with_receipt, *(CompletedResult(key, attempt, None) for attempt in unreceipted))
 
     async def _publish(self) -> None:
         try:
@@ -249,3 +272,8 @@ class Errands:
         if self._snapshot is not None:
             outcome = await asyncio.to_thread(self._snapshot.published)
         self._post(outcome)
+
+
+def _failure_of(task: asyncio.Task[None], name: str) -> BaseException | None:
+    """What an errand ended with, where it did not end well. Its work may have been cancelled by somebody else."""
+    return QuiesceError(f"{name} was cancelled from within") if task.cancelled() else task.exception()

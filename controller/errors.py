@@ -4,7 +4,9 @@ QuiesceError
 ├── StorageFailed         the checkpoint root could not be read or written
 │   └── PublishUncertain  it is not known whether the rename that publishes took effect
 ├── DeadlineExceeded      a budget was spent: who was how far, and what was in flight
+├── UnexpectedFence       a participant is held, or no longer held, otherwise than it must be
 ├── Unacknowledged        finished results wait at an agent and nobody is there to own them
+├── OnCompletedMisused    the callback returned what nobody can acknowledge
 ├── CutAborted            somebody asked for an abort, and everybody accepts work again
 ├── RestoreFailed         half a restore is held closed: retry or abort it
 └── InDoubt               somebody is owed a resume that could not be proven
@@ -20,15 +22,18 @@ from typing import Final
 from quiesce.controller.ports import CompletedResult
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.excerpts import escaped
 
 __all__ = [
     "CutAborted",
     "DeadlineExceeded",
     "InDoubt",
+    "OnCompletedMisused",
     "PublishUncertain",
     "RestoreFailed",
     "StorageFailed",
     "Unacknowledged",
+    "UnexpectedFence",
 ]
 
 _LISTED_MAX: Final = 20
@@ -80,18 +85,41 @@ class DeadlineExceeded(QuiesceError):
     Attributes:
         budget: which one: ``reach`` or ``hold``.
         timeout_s: its length.
-        stood: for each participant that had not come far enough, where it stood and what was in flight there.
+        phase: what was being done: the state of the transaction.
+        stood: for each participant that had not come far enough, where it stood and what was in flight there. Empty
+            where the caller's own code took the time.
     """
 
-    def __init__(self, budget: str, timeout_s: float, stood: Mapping[ParticipantKey, str]) -> None:
+    def __init__(self, budget: str, timeout_s: float, stood: Mapping[ParticipantKey, str], phase: str = "") -> None:
         self.budget = budget
         self.timeout_s = timeout_s
+        self.phase = phase
         self.stood = dict(stood)
-        who = "; ".join(f"{key}: {sentence}" for key, sentence in self.stood.items()) or "nobody was behind"
-        super().__init__(
-            f"{budget}_timeout_s ({timeout_s:g} s) is spent: {who}. Raise {budget}_timeout_s if that is how long it "
-            "takes, or look at the participants named."
+        who = "; ".join(f"{key}: {sentence}" for key, sentence in self.stood.items()) or (
+            "no participant was behind, the caller's own code took the time"
         )
+        during = f" in state {phase}" if phase else ""
+        super().__init__(
+            f"{budget}_timeout_s ({timeout_s:g} s) is spent{during}: {who}. Raise {budget}_timeout_s if that is how "
+            "long it takes, or look at what is named here."
+        )
+
+
+class UnexpectedFence(QuiesceError):
+    """A participant's fence is not where this transaction needs it. Whoever else holds it was left as it is.
+
+    Attributes:
+        participant: which.
+        phase: the phase that it reads.
+        holder: the checkpoint id that holds it, or None.
+    """
+
+    def __init__(self, participant: str, *, phase: str, holder: str | None, advice: str) -> None:
+        self.participant = participant
+        self.phase = phase
+        self.holder = holder
+        held = f"held by checkpoint {escaped(holder)}" if holder is not None else "held by no checkpoint"
+        super().__init__(f"{participant} is {held} (phase {phase}): {advice}")
 
 
 class Unacknowledged(QuiesceError):
@@ -105,6 +133,13 @@ class Unacknowledged(QuiesceError):
             f"{len(results)} finished results are unacknowledged: {listed}{more}. Give the controller an on_completed "
             "callback that makes them durable (on the command line: --acknowledge-completed)."
         )
+
+
+class OnCompletedMisused(QuiesceError):
+    """``on_completed`` returned what cannot be acknowledged. The cut was aborted, and no receipt was sent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"on_completed cannot be used: {reason}")
 
 
 class CutAborted(QuiesceError):

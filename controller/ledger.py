@@ -19,7 +19,7 @@ from quiesce.participants.artefacts import VerifiedExport
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt, DrainProgress, ExportReceipt, ImportReceipt, Inspection
 
-__all__ = ["Answer", "Entry", "Ledger"]
+__all__ = ["Answer", "Entry", "Failure", "Ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,29 @@ class Answer:
     error: QuiesceError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a transaction left its way: the core's word for it, what it was doing, and the answer that was the reason."""
+
+    failed: Failed
+    phase: str
+    answer: Answer | None = None
+
+
 @dataclass(slots=True)
 class Entry:
-    """What is known of one participant. ``since_s`` is the instant (monotonic) of its last change of state."""
+    """What is known of one participant.
+
+    ``since_s`` is the instant (monotonic) of its last change of state, ``consulted_s`` the one at which the trainer was
+    asked about its results, while the trainer has not answered. ``inspection`` is what it was on the way to the cut,
+    ``found`` the last reading of all.
+    """
 
     state: ParticipantState = ParticipantState.IDLE
     since_s: float = 0.0
     answer: Answer | None = None
     inspection: Inspection | None = None
+    found: Inspection | None = None
     progress: DrainProgress | None = None
     export: ExportReceipt | None = None
     verified: VerifiedExport | None = None
@@ -47,6 +62,7 @@ class Entry:
     acknowledged: tuple[CompletionReceipt, ...] = ()
     restarted: tuple[AttemptId, ...] = ()
     outstanding_until_s: float = 0.0
+    consulted_s: float | None = None
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
@@ -55,7 +71,7 @@ class Ledger:
     """The ledger of one transaction. All instants are monotonic seconds."""
 
     entries: dict[ParticipantKey, Entry]
-    failures: list[tuple[Failed, Answer | None]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     began_s: float = 0.0
@@ -83,7 +99,18 @@ class Ledger:
 
     def note_failure(self, failed: Failed) -> None:
         """Keep why the transaction left its way, with the answer that was the reason."""
-        self.failures.append((failed, self.entries[failed.key].answer if failed.key is not None else None))
+        answer = self.entries[failed.key].answer if failed.key is not None else None
+        self.failures.append(Failure(failed, self.left, answer))
+
+    def forget_failures(self) -> None:
+        """The transaction is tried again: what went wrong before is not why it fails, if it does."""
+        self.failures.clear()
+        self.errors.clear()
+
+    @property
+    def left(self) -> str:
+        """The state of the transaction before the present one."""
+        return self.phase_spans[-1][0] if self.phase_spans else ""
 
     def last_exchange(self, subject: str) -> tuple[str | None, str | None]:
         """The verb and the outcome of the last call to a participant, for its records."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from quiesce.controller.budgets import Budgets
-from quiesce.controller.errors import CutAborted, DeadlineExceeded, InDoubt, RestoreFailed
-from quiesce.controller.ledger import Answer, Entry, Ledger
+from quiesce.controller.errors import CutAborted, DeadlineExceeded, InDoubt, RestoreFailed, UnexpectedFence
+from quiesce.controller.ledger import Answer, Entry, Failure, Ledger
 from quiesce.controller.results import PhaseTiming, Timings
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.messages import Failed
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
-from quiesce.fsm.transaction import State, is_owed
-from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.fsm.transaction import Member, MemberSpec, State, is_owed
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Verb
 
-__all__ = ["error_of", "in_doubt", "restore_failed", "timings", "where_everybody_stands"]
+__all__ = ["error_of", "in_doubt", "named_work", "restore_failed", "timings", "where_everybody_stands"]
 
 _E = TransactionEvent
-_REACHED: Final = frozenset({ParticipantState.PAUSED, ParticipantState.RESTORED, ParticipantState.COMMITTED})
+_S = TransactionState
 _OWN_ERRORS: Final = frozenset({_E.CONSULT_FAILED, _E.RECORD_FAILED, _E.PUBLISH_FAILED, _E.PUBLISH_UNCERTAIN})
 """Causes whose error was met on this side and stands in the ledger."""
+_NAMED_MAX: Final = 5
 
 
 def error_of(
@@ -33,14 +33,12 @@ def error_of(
     ``stood`` is where everybody stood when the first budget was spent or the first failure met.
     """
     errors: list[Exception] = []
-    for failed, answer in ledger.failures:
-        error = _cause(failed, answer, wire_id, budgets, stood)
-        if error is not None:
-            errors.append(error)
+    for failure in ledger.failures:
+        errors += _causes(failure, ledger, wire_id, budgets, stood)
     errors += [error for error in ledger.errors if isinstance(error, Exception)]
-    if any(is_owed(member) for member in state.members) and state.transaction is not TransactionState.RESTORE_FAILED:
+    if any(is_owed(member) for member in state.members) and state.transaction is not _S.RESTORE_FAILED:
         errors.append(in_doubt(wire_id, state, ledger))
-    if state.transaction is TransactionState.RESTORE_FAILED:
+    if state.transaction is _S.RESTORE_FAILED:
         errors = [restore_failed(wire_id, state, ledger), *errors]
     unique = list({id(error): error for error in errors}.values())
     if not unique:
@@ -48,26 +46,64 @@ def error_of(
     return unique[0] if len(unique) == 1 else ExceptionGroup(f"{wire_id} did not end as asked", unique)
 
 
-def _cause(
-    failed: Failed, answer: Answer | None, wire_id: str, budgets: Budgets, stood: Mapping[ParticipantKey, str]
-) -> Exception | None:
-    if failed.cause is _E.REACH_EXPIRED:
-        return DeadlineExceeded("reach", budgets.reach_timeout_s, stood)
-    if failed.cause is _E.HOLD_EXPIRED:
-        return DeadlineExceeded("hold", budgets.hold_timeout_s, stood)
-    if failed.cause in _OWN_ERRORS or failed.cause in (_E.ABORT_REQUESTED, _E.CANCELLED):
+def _causes(
+    failure: Failure, ledger: Ledger, wire_id: str, budgets: Budgets, stood: Mapping[ParticipantKey, str]
+) -> list[Exception]:
+    cause, key = failure.failed.cause, failure.failed.key
+    if cause is _E.REACH_EXPIRED:
+        return [DeadlineExceeded("reach", budgets.reach_timeout_s, stood, failure.phase)]
+    if cause is _E.HOLD_EXPIRED:
+        return [DeadlineExceeded("hold", budgets.hold_timeout_s, stood, failure.phase)]
+    if cause in _OWN_ERRORS or cause in (_E.ABORT_REQUESTED, _E.CANCELLED):
+        return []
+    first = _refusal(key, failure.answer, ledger, failure.phase) if key is not None else None
+    others = _other_refusals(key, ledger) if failure.phase == _S.PREFLIGHT else []
+    outcome = failure.failed.outcome.value if failure.failed.outcome else cause.value
+    return [first or QuiesceError(f"{wire_id}: {key or 'the transaction'}: {outcome}"), *others]
+
+
+def _other_refusals(first: ParticipantKey | None, ledger: Ledger) -> list[Exception]:
+    """Whoever else cannot take part, as far as it is known by now: all are named at once (field cases F-12)."""
+    refusals = (
+        _refusal(key, entry.answer, ledger, _S.PREFLIGHT) for key, entry in ledger.entries.items() if key != first
+    )
+    return [refusal for refusal in refusals if refusal is not None]
+
+
+def _refusal(key: ParticipantKey, answer: Answer | None, ledger: Ledger, phase: str) -> Exception | None:
+    """Why an answer is no success; None where it is one."""
+    if answer is None or answer.error is not None:
+        return answer.error if answer is not None else None
+    found = ledger.entries[key].found
+    expected = Outcome.OPEN if phase == _S.PREFLIGHT else Outcome.HELD_PREPARED
+    if answer.verb is not Verb.INSPECT or answer.outcome is expected or found is None:
         return None
-    if answer is not None and answer.error is not None:
-        return answer.error
-    outcome = failed.outcome.value if failed.outcome else failed.cause.value
-    return QuiesceError(f"{wire_id}: {failed.key or 'the transaction'}: {outcome}")
+    live = found.capabilities
+    return UnexpectedFence(
+        str(key),
+        phase=live.phase.value,
+        holder=live.active_checkpoint_id,
+        advice=_advice(answer.outcome, before_the_cut=phase == _S.PREFLIGHT),
+    )
+
+
+def _advice(outcome: Outcome, *, before_the_cut: bool) -> str:
+    if outcome is Outcome.ORPHAN_FENCE:
+        return "a resume under an unused id opens it, or a restart"
+    if before_the_cut:
+        return "that is not ours and was left as it is; resume it under that id, or wait for it to end"
+    if outcome is Outcome.OPEN:
+        return "it no longer stands at the cut; the participant was restarted, or somebody else resumed it"
+    if outcome is Outcome.HELD_BY_OTHER:
+        return "it no longer stands at our cut; somebody else resumed it and took it"
+    return "it fell back from the cut"
 
 
 def in_doubt(wire_id: str, state: State, ledger: Ledger) -> InDoubt:
     """Who is owed a resume, and the last that was heard of each."""
     published = {
-        TransactionState.IN_DOUBT_PUBLISHED: True,
-        TransactionState.IN_DOUBT_UNPUBLISHED: False,
+        _S.IN_DOUBT_PUBLISHED: True,
+        _S.IN_DOUBT_UNPUBLISHED: False,
     }.get(state.transaction)
     owed: dict[ParticipantKey, str] = {}
     for spec, member in zip(state.plan.members, state.members, strict=True):
@@ -81,11 +117,13 @@ def in_doubt(wire_id: str, state: State, ledger: Ledger) -> InDoubt:
 
 
 def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
-    """Who is restored and closed, who was not touched, who failed and why."""
+    """Who is restored and closed, who was not touched, who failed and why, of those that have something to restore."""
     restored: list[ParticipantKey] = []
     untouched: list[ParticipantKey] = []
     failed: dict[ParticipantKey, str] = {}
     for spec, member in zip(state.plan.members, state.members, strict=True):
+        if Phase.RESTORE not in spec.phases:
+            continue
         if member.state is ParticipantState.RESTORED:
             restored.append(spec.key)
         elif member.state is ParticipantState.IDLE:
@@ -96,26 +134,65 @@ def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
 
 
 def where_everybody_stands(state: State, ledger: Ledger, now_s: float) -> dict[ParticipantKey, str]:
-    """For everybody who has not reached the cut: the state, since when, and what is in flight."""
-    stood: dict[ParticipantKey, str] = {}
-    for spec, member in zip(state.plan.members, state.members, strict=True):
-        if member.state in _REACHED or not spec.phases:
-            continue
-        entry = ledger.entries[spec.key]
-        open_work = entry.progress.sentence() if entry.progress is not None else ""
-        in_flight = f", {open_work}" if open_work else ""
-        stood[spec.key] = f"{member.state.value} for {now_s - entry.since_s:.1f} s{in_flight}{_named_work(entry)}"
-    return stood
+    """For everybody who had not done its part when the transaction left its way: the state, since when, what is open.
+
+    Empty where it waited for its caller.
+    """
+    done = _DONE.get(ledger.left)
+    if done is None:
+        return {}
+    return {
+        spec.key: _standing(ledger.entries[spec.key], now_s)
+        for spec, member in zip(state.plan.members, state.members, strict=True)
+        if not done(spec, member, ledger.entries[spec.key])
+    }
 
 
-def _named_work(entry: Entry) -> str:
+def _was_open(_spec: MemberSpec, _member: Member, entry: Entry) -> bool:
+    return entry.answer is not None and entry.answer.outcome is Outcome.OPEN
+
+
+def _has_paused(spec: MemberSpec, member: Member, _entry: Entry) -> bool:
+    return Phase.PREPARE not in spec.phases or member.state is ParticipantState.PAUSED
+
+
+def _has_exported(spec: MemberSpec, member: Member, _entry: Entry) -> bool:
+    return Phase.COMMIT not in spec.phases or (member.state is ParticipantState.COMMITTED and member.verified)
+
+
+def _has_restored(spec: MemberSpec, member: Member, _entry: Entry) -> bool:
+    return Phase.RESTORE not in spec.phases or member.state is ParticipantState.RESTORED
+
+
+_DONE: Final[Mapping[str, Callable[[MemberSpec, Member, Entry], bool]]] = {
+    _S.PREFLIGHT: _was_open,
+    _S.DRAINING: _has_paused,
+    _S.COMMITTING: _has_exported,
+    _S.RESTORING: _has_restored,
+}
+"""Who has done its part, in the states in which participants are waited for."""
+
+
+def _standing(entry: Entry, now_s: float) -> str:
+    open_work = entry.progress.sentence() if entry.progress is not None else ""
+    in_flight = f", {open_work}" if open_work else ""
+    error = entry.answer.error if entry.answer is not None and not open_work else None
+    said = f", last: {error}" if error is not None else ""
+    asked = f", on_completed runs for {now_s - entry.consulted_s:.1f} s" if entry.consulted_s is not None else ""
+    named = named_work(entry)
+    return (
+        f"{entry.state.value} for {now_s - entry.since_s:.1f} s{in_flight}{f': {named}' if named else ''}{asked}{said}"
+    )
+
+
+def named_work(entry: Entry) -> str:
+    """The calls and executions that hold a participant up, by name and age; empty where none are known."""
     progress = entry.progress
     if progress is None:
         return ""
-    calls = [f"{call.rollout_id or 'a call'} ({call.age_s:.1f} s)" for call in progress.inflight[:5]]
-    blocked = [f"{blocker.attempt} {blocker.state} ({blocker.age_s:.1f} s)" for blocker in progress.blockers[:5]]
-    named = [*calls, *blocked]
-    return f": {', '.join(named)}" if named else ""
+    calls = [f"{call.rollout_id or 'a call'} ({call.age_s:.1f} s)" for call in progress.inflight[:_NAMED_MAX]]
+    blocked = [f"{one.attempt} {one.state} ({one.age_s:.1f} s)" for one in progress.blockers[:_NAMED_MAX]]
+    return ", ".join([*calls, *blocked])
 
 
 def _last_heard(entry: Entry) -> str:

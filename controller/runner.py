@@ -21,7 +21,7 @@ from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import ErrandPorts, Errands, RestoreSource
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.ledger import Ledger
-from quiesce.controller.outcomes import where_everybody_stands
+from quiesce.controller.outcomes import named_work, where_everybody_stands
 from quiesce.controller.ports import OnCompleted, SnapshotPort
 from quiesce.controller.records import JournalRecord, RecordPort
 from quiesce.controller.timers import Timers
@@ -281,7 +281,10 @@ class TransactionRunner:
         )
 
     def _note(self, command: m.Note) -> None:
-        self.ledger.note(_NOTES[command.effect].format(who=command.key, wire_id=self.wire_id))
+        work = named_work(self.ledger.entries[command.key]) if command.key is not None else ""
+        sentence = _NOTES[command.effect].format(who=command.key, wire_id=self.wire_id, work=work or "an execution")
+        self.ledger.note(sentence)
+        self._log.warning("transaction_note", effect=command.effect, note=sentence)
 
     def _finished(self, command: m.Finished) -> None:
         self._log.info("transaction_rests", state=command.state.value)
@@ -293,5 +296,5 @@ _NOTES: Final = {
     "note_holder": "{who}: another checkpoint id holds it; it was left as it is",
     "note_open_unfenced": "{who}: it accepts work, but the id {wire_id} could not be used up there",
     "note_late_abort": "an abort came when {wire_id} could no longer be undone, or was being finished already",
-    "name_stragglers": "{who}: an execution takes longer than straggler_after_s; it is waited for",
+    "name_stragglers": "{who}: {work}: longer on its way to the cut than straggler_after_s; it is waited for",
 }
