@@ -70,9 +70,13 @@ class DiscoveredParticipant:
         """Whether a coordinator answers for several workers."""
         return self.contract.declaration.coordinated
 
+    def is_elsewhere(self, verb: Verb) -> bool:
+        """Whether another server than the one at ``url`` serves a verb."""
+        return self.checkpoint_url is not None and verb in {Verb.EXPORT, Verb.IMPORT}
+
     def base_url(self, verb: Verb) -> str:
         """Where a verb is sent."""
-        return self.checkpoint_url if self.checkpoint_url and verb in {Verb.EXPORT, Verb.IMPORT} else self.url
+        return self.checkpoint_url if self.checkpoint_url and self.is_elsewhere(verb) else self.url
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Errands:
         deployment = command.key.deployment
         # whoever is reopened may have been restarted meanwhile, and a participant restarted before the cut is as good
         compares = command.leg is not m.Leg.RELEASE
+        # the server that commits and restores for a coordinator is another process, which was not asked for its name
+        named = entry.inspection if compares and not self._fleet[command.key].is_elsewhere(command.verb) else None
         snapshot = self._snapshot if command.verb in (Verb.EXPORT, Verb.IMPORT) else None
         return Request(
             checkpoint_id=healing_id(self._wire_id, command.id_index) if command.id_index else self._wire_id,
@@ -172,7 +174,7 @@ class Errands:
             saved=self._source.saved.get(command.key) if self._source else None,
             receipts=entry.receipts,
             compares=compares,
-            instance=entry.inspection.instance if compares and entry.inspection is not None else None,
+            instance=named.instance if named is not None else None,
         )
 
     def _continuation_indexes(self, deployment: str) -> tuple[ArtefactReference, ...]:

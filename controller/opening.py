@@ -130,6 +130,7 @@ class Opening:
                 role=participant.role,
                 phases=participant.phases,
                 refuses_idle_resume=participant.coordinator and participant.role is Role.POLICY,
+                exports_elsewhere=participant.checkpoint_url is not None,
             )
             for key, participant in fleet.items()
         )

@@ -39,6 +39,7 @@ FORWARD_STATES: Final = frozenset(
 
 
 _RESUME: Final = frozenset({Verb.RELEASE})
+_EXCHANGES: Final = frozenset({Verb.EXPORT, Verb.IMPORT})
 
 
 class Draft:
@@ -240,9 +241,9 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     member = draft.members[index]
     spec = draft.plan.members[index]
     facts: Facts = {
-        "call_outstanding": call_outstanding(draft, index, beyond=ENDED_BY.get(event, frozenset())),
+        "call_outstanding": call_outstanding(draft, index, beyond=_ended_by(event, spec)),
         "overlapped": member.overlapped,
-        "pause_runs": spec.refuses_idle_resume and call_outstanding(draft, index, beyond=_RESUME),
+        "pause_runs": spec.refuses_idle_resume and call_outstanding(draft, index, beyond=_RESUME | _EXCHANGES),
         "answer_awaited": member.release_pending is not None,
         "heals_by_pausing": spec.refuses_idle_resume,
         "heals_left": member.heals < HEALS_MAX,
@@ -258,6 +259,12 @@ def fire_release(draft: Draft, index: int, event: ReleaseEvent) -> bool:
     for effect in accepted.row.effects:
         _RELEASE_EFFECTS[effect](draft, index)
     return True
+
+
+def _ended_by(event: ReleaseEvent, spec: MemberSpec) -> frozenset[Verb]:
+    """Calls that cannot run on after ``event``; nothing that a fence says ends what runs at another server (F23)."""
+    ended = ENDED_BY.get(event, frozenset())
+    return ended - _EXCHANGES if spec.exports_elsewhere else ended
 
 
 def _release_calls(verb: Verb) -> Callable[[Draft, int], None]:

@@ -58,13 +58,15 @@ class MemberSpec:
     """What does not change about a member during a transaction.
 
     ``phases`` are those it takes part in (wire-protocol 1.4). ``refuses_idle_resume`` marks a policy in
-    coordinator mode (4.4), the only one that is healed by pausing it.
+    coordinator mode (4.4), the only one that is healed by pausing it. ``exports_elsewhere`` marks one whose commit and
+    restore another server serves (F23), which its own fence knows nothing of.
     """
 
     key: ParticipantKey
     role: Role
     phases: frozenset[Phase]
     refuses_idle_resume: bool = False
+    exports_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,20 @@ def test_200_after_a_call_that_got_lost_waits_until_its_handler_cannot_run() -> 
     assert fleet.run().at is S.ABORTED
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_200_ends_an_export_only_where_the_same_fence_serves_it(elsewhere: bool) -> None:  # noqa: FBT001 - a table
+    """No fence opens while it writes a save; but a coordinator's knows nothing of the server that exports for it."""
+    fleet = Fleet(policy(refuses_idle_resume=elsewhere, exports_elsewhere=elsewhere)).to(S.PAUSED)
+    fleet.script("policy", Verb.EXPORT, SILENT).ask(m.CommitRequested()).run()
+    fleet.ask(m.AbortRequested()).run()
+    assert fleet.at is (S.ABORTING if elsewhere else S.ABORTED)
+    if elsewhere:
+        assert fleet.member("policy").release is R.SETTLING
+        fleet.answer("policy", Verb.EXPORT, Outcome.EXPORTED).run()
+        assert conversation(fleet) == ["release", "inspect"]
+        assert fleet.at is S.ABORTED
+
+
 # 409 invalid_phase
 
 

@@ -42,10 +42,14 @@ _SHORT_TIMERS: Final = (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF)
 
 
 def policy(
-    name: str = "policy", *, phases: frozenset[Phase] = EVERY_PHASE, refuses_idle_resume: bool = False
+    name: str = "policy",
+    *,
+    phases: frozenset[Phase] = EVERY_PHASE,
+    refuses_idle_resume: bool = False,
+    exports_elsewhere: bool = False,
 ) -> MemberSpec:
     """A policy; ``phases=DRAIN_ONLY`` for one that exports nothing, ``refuses_idle_resume`` for a coordinator."""
-    return MemberSpec(_key(name), Role.POLICY, phases, refuses_idle_resume)
+    return MemberSpec(_key(name), Role.POLICY, phases, refuses_idle_resume, exports_elsewhere)
 
 
 def agent(name: str = "agent") -> MemberSpec:
