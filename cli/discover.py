@@ -11,6 +11,8 @@ from quiesce.cli.output import emit_json
 from quiesce.cli.running import run
 from quiesce.controller.config import load_config
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
+from quiesce.participants.gym_config import GymConfiguration, GymServer
+from quiesce.participants.gym_config_yaml import key_path
 
 __all__ = ["register"]
 
@@ -39,6 +41,32 @@ def _described(found: Discovered) -> dict[str, object]:
         "participants": [_participant(participant) for participant in found.participants],
         "fingerprints": found.fingerprints(),
         "notes": list(found.notes),
+        "gym": {deployment: _gym(configuration) for deployment, configuration in found.gym.items()},
+    }
+
+
+def _gym(configuration: GymConfiguration) -> dict[str, object]:
+    """What a resolved NeMo Gym configuration says about servers; nothing else of it is kept."""
+    return {
+        "source": configuration.source,
+        "policy_base_urls": list(configuration.policy_base_urls),
+        "servers": [_gym_server(server) for server in configuration.servers],
+        "left_out": [{"name": entry.name, "reason": entry.reason} for entry in configuration.left_out],
+    }
+
+
+def _gym_server(server: GymServer) -> dict[str, object]:
+    return {
+        "name": server.name,
+        "component": server.component,
+        "implementation": server.implementation,
+        "host": server.host,
+        "port": server.port,
+        "num_workers": server.num_workers,
+        "instance_role": server.instance_role,
+        "upstreams": list(server.upstreams),
+        "named_by": [str(reference) for reference in server.references],
+        "asked": server.is_asked,
     }
 
 
@@ -68,5 +96,11 @@ def _show(found: Discovered) -> None:
     Console(soft_wrap=True).print(table)
     for name, fingerprint in found.fingerprints().items():
         typer.echo(f"fingerprint of {name}: {fingerprint}")
+    for configuration in found.gym.values():
+        asked = sum(server.is_asked for server in configuration.servers)
+        leftovers = "".join(
+            f"; {key_path([entry.name])} is a leftover" for entry in configuration.left_out if entry.is_leftover
+        )
+        typer.echo(f"{configuration.source}: {len(configuration.servers)} servers, {asked} asked{leftovers}")
     for note in found.notes:
         typer.echo(f"note: {note}")

@@ -29,8 +29,9 @@ from pydantic import JsonValue
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
-from quiesce.controller.discovery import Discovered, discover
+from quiesce.controller.discovery import Discovered
 from quiesce.controller.files import FileSystem, LocalFiles
+from quiesce.controller.gym_source import discover_configured
 from quiesce.controller.opening import Opening
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
@@ -83,6 +84,7 @@ class Controller:
         self._observers = observers
         self._engine = engine or TransitionsEngine()
         self._discovered: Discovered | None = None
+        self._listed = config  # with the participants of Gym's configuration, once that was read
         self._busy = asyncio.Lock()
         self._unsettled: PhasedCut | PhasedRestore | None = None
 
@@ -116,8 +118,11 @@ class Controller:
     async def open(self) -> None:
         """Prepare the root, discover the participants and validate them. Pauses nobody.
 
+        Where the configuration names a resolved configuration of NeMo Gym, that is read first.
+
         Raises:
             StorageFailed: the root cannot be used.
+            ConfigurationError: Gym's configuration cannot be read.
             TopologyError: the participants do not make a deployment that can be cut; all problems are named.
         """
         await asyncio.to_thread(self.store.prepare)
@@ -125,7 +130,7 @@ class Controller:
             return
         self._transport = self._given_transport or HttpTransport(self._tokens, proxy=self.config.proxy)
         try:
-            self._discovered = await discover(self.config, self._transport, self._clock)
+            self._listed, self._discovered = await discover_configured(self.config, self._transport, self._clock)
         except BaseException:
             await self.close()
             raise
@@ -206,7 +211,7 @@ class Controller:
         if self.config.enabled and (self._transport is None or self._discovered is None):
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         return Opening(
-            config=self.config,
+            config=self._listed,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -29,11 +30,12 @@ from pydantic import (
 
 from quiesce.controller.config_environment import Overrides, read_overrides
 from quiesce.controller.configuration_errors import ConfigurationProblems, describe_problems
-from quiesce.controller.urls import check_base_url
 from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity
+from quiesce.participants.gym_config_addresses import is_wildcard
 from quiesce.participants.identity import check_identity
+from quiesce.participants.urls import check_base_url
 
 __all__ = [
     "Config",
@@ -95,13 +97,17 @@ class DeploymentConfig(_Settings):
     """One deployment: the servers that work for one trainer's policy."""
 
     participants: tuple[ParticipantConfig, ...] = Field(
-        description="a list of { name = ..., url = ... }, one for each server of the deployment",
+        default=(), description="a list of { name = ..., url = ... }, one for each server of the deployment"
     )
     policy_base_urls: tuple[BaseUrl, ...] = Field(
         default=(), description="the trainer's own policy endpoints; a policy model must have one of them as upstream"
     )
-    gym_head: Text | None = Field(default=None, description="the address of a NeMo Gym head server")
-    gym_config: Text | None = Field(default=None, description="a resolved NeMo Gym configuration")
+    gym_head: BaseUrl | None = Field(
+        default=None, description="the NeMo Gym head server to ask for the servers, for example http://10.0.0.2:11000"
+    )
+    gym_config: Path | None = Field(
+        default=None, description="a file with a resolved NeMo Gym configuration, which names the servers"
+    )
 
     @field_validator("participants")
     @classmethod
@@ -112,15 +118,30 @@ class DeploymentConfig(_Settings):
             raise ValueError(f"names {len(participants)} servers; at most {PARTICIPANTS_MAX} are supported")
         return participants
 
-    @model_validator(mode="before")
+    @field_validator("gym_head")
     @classmethod
-    def _listed_only(cls, settings: object) -> object:
-        for key in ("gym_head", "gym_config"):
-            if isinstance(settings, Mapping) and settings.get(key) is not None:
-                raise ValueError(
-                    f"'{key}' comes with a later release; until then list the servers under 'participants'"
-                )
-        return settings
+    def _to_connect_to(cls, url: str | None) -> str | None:
+        if url is not None and is_wildcard(urlsplit(url).hostname or ""):
+            raise ValueError("is an address that a server binds; write the one at which the head server is reached")
+        return url
+
+    @field_validator("gym_config")
+    @classmethod
+    def _usable_path(cls, path: Path | None) -> Path | None:
+        if path is not None and (path == Path() or not str(path).isprintable()):
+            raise ValueError("is empty or holds a character that cannot be printed")
+        if path is not None and str(path).startswith("~"):
+            raise ValueError("'~' is not expanded; write the path out")
+        return path
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DeploymentConfig:
+        given = [key for key in ("participants", "gym_config", "gym_head") if getattr(self, key)]
+        if not given:
+            raise ValueError("names no server; give one of participants = [...], gym_config = ..., gym_head = ...")
+        if len(given) > 1:
+            raise ValueError(f"names its servers in {len(given)} ways ({', '.join(given)}); keep one of them")
+        return self
 
 
 class Config(_Settings):
@@ -196,7 +217,7 @@ class Config(_Settings):
 
 
 def load_config(path: Path | str, *, environment: Mapping[str, str] | None = None) -> Config:
-    """Read a configuration file. A relative ``root`` in it is relative to the file's directory.
+    """Read a configuration file. A relative path in it (``root``, ``gym_config``) starts at the file's directory.
 
     Args:
         path: the TOML file.
@@ -223,7 +244,7 @@ def load_config(path: Path | str, *, environment: Mapping[str, str] | None = Non
 
 
 def parse_config(text: str, *, source: str, directory: Path, environment: Mapping[str, str] | None = None) -> Config:
-    """Read a configuration from TOML text; ``source`` names it in errors, a relative root starts at ``directory``.
+    """Read a configuration from TOML text; ``source`` names it in errors, relative paths start at ``directory``.
 
     Raises:
         ConfigurationError: as load_config.
@@ -258,9 +279,13 @@ def _validated(document: Mapping[str, object], source: str, overrides: Overrides
 
 
 def _make_absolute(document: dict[str, object], directory: Path) -> None:
-    root = document.get("root")
-    if isinstance(root, str) and root and not root.startswith("~"):
-        document["root"] = os.path.normpath(directory.absolute() / root)
+    """Paths in a file are relative to its directory."""
+    deployments = document.get("deployment")
+    tables = list(deployments.values()) if isinstance(deployments, dict) else []
+    for table, key in [(document, "root"), *((table, "gym_config") for table in tables if isinstance(table, dict))]:
+        path = table.get(key)
+        if isinstance(path, str) and path and not path.startswith("~"):
+            table[key] = os.path.normpath(directory.absolute() / path)
 
 
 def _token_names(document: Mapping[str, object]) -> tuple[str, ...]:

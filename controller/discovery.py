@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self, TypeVar
 
 from quiesce.controller.clock import Clock
@@ -23,6 +23,7 @@ from quiesce.participants.dialects.gym_a import GymA
 from quiesce.participants.discovery_rules import Discovered as Declared
 from quiesce.participants.discovery_rules import validate_topology
 from quiesce.participants.errors import TopologyError, Unreachable
+from quiesce.participants.gym_config import GymConfiguration
 from quiesce.participants.matrix import takes_part
 from quiesce.participants.replies import Inspection
 from quiesce.participants.topology import Topology
@@ -87,11 +88,13 @@ class Discovered:
         participants: in topology order: by deployment, component, routing name.
         topologies: the topology of each deployment.
         notes: what could not be checked or deserves attention, each a sentence.
+        gym: the resolved NeMo Gym configuration from which each deployment's participants came, where one did.
     """
 
     participants: tuple[DiscoveredParticipant, ...]
     topologies: Mapping[str, Topology]
     notes: tuple[str, ...] = ()
+    gym: Mapping[str, GymConfiguration] = field(default_factory=dict)
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each deployment's topology."""

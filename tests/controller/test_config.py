@@ -77,6 +77,16 @@ def test_a_server_may_have_several_upstreams() -> None:
     assert "participants[0].upstream[1]:" in refused(text.replace("http://u:2", "u:2"))
 
 
+def test_a_gym_configuration_may_name_the_servers_instead() -> None:
+    """A file is relative to the configuration's own directory; a head server is an address like any other."""
+    table = 'root = "/r"\n[deployment.main]\n'
+    beside = parse(f'{table}gym_config = "../resolved.yaml"\n').deployment["main"]
+    assert (beside.gym_config, beside.participants) == (Path("/etc/resolved.yaml"), ())
+    assert parse(f'{table}gym_config = "/x/y.yaml"\n').deployment["main"].gym_config == Path("/x/y.yaml")
+    head = parse(f'{table}gym_head = "http://10.0.0.2:11000/"\n').deployment["main"]
+    assert (head.gym_head, head.gym_config) == ("http://10.0.0.2:11000", None)
+
+
 def test_disabled_needs_no_servers() -> None:
     """With ``enabled = false`` nobody is called, so nobody need be named."""
     config = parse('root = "/r"\nenabled = false\n')
@@ -161,8 +171,43 @@ REFUSALS = {
     "deployment that is a path": (with_servers(".main", '."../x"'), ("deployment:", "'../x'")),
     "server that is a path": (with_servers('"a"', '"../x"'), ("participants[0].name:", "'../x'")),
     "server that is no table": ('root = "/r"\n[deployment.main]\nparticipants = [7]\n', ("[0]: must be a table",)),
-    "head server": ('root = "/r"\n[deployment.main]\ngym_head = "http://h:1"\n', ("'gym_head'", "later release")),
-    "gym file": ('root = "/r"\n[deployment.main]\ngym_config = "x.yaml"\n', ("'gym_config'", "later release")),
+    "nobody named": (
+        'root = "/r"\n[deployment.main]\n',
+        ("deployment.main: names no server", "participants", "gym_config", "gym_head"),
+    ),
+    "servers named twice": (
+        f'root = "/r"\n{SERVERS}gym_config = "x.yaml"\n',
+        ("deployment.main: names its servers in 2 ways (participants, gym_config)",),
+    ),
+    "servers named in three ways": (
+        f'root = "/r"\n{SERVERS}gym_config = "x.yaml"\ngym_head = "http://h:1"\n',
+        ("names its servers in 3 ways (participants, gym_config, gym_head)",),
+    ),
+    "an empty list beside a file": (
+        'root = "/r"\n[deployment.main]\nparticipants = []\ngym_config = "x.yaml"\n',
+        ("participants:", "names no server"),
+    ),
+    "head server without scheme": (
+        'root = "/r"\n[deployment.main]\ngym_head = "10.0.0.2:11000"\n',
+        ("deployment.main.gym_head:", "http:// or https://"),
+    ),
+    "head server that is a wildcard": (
+        'root = "/r"\n[deployment.main]\ngym_head = "http://0.0.0.0:11000"\n',
+        ("deployment.main.gym_head:", "an address that a server binds"),
+    ),
+    "head server that is the other wildcard": (
+        'root = "/r"\n[deployment.main]\ngym_head = "http://[::]:11000"\n',
+        ("deployment.main.gym_head:", "an address that a server binds"),
+    ),
+    "empty gym file": (
+        'root = "/r"\n[deployment.main]\ngym_config = ""\n',
+        ("deployment.main.gym_config:", "is empty"),
+    ),
+    "gym file with a tilde": (
+        'root = "/r"\n[deployment.main]\ngym_config = "~/x.yaml"\n',
+        ("deployment.main.gym_config:", "write the path out"),
+    ),
+    "gym file that is a number": ('root = "/r"\n[deployment.main]\ngym_config = 7\n', ("deployment.main.gym_config:",)),
     "role": (with_servers(" }", ', role = "judge" }'), ("role:", "'auxiliary'")),
     "no TOML": ("root = \n", ("q.toml: is not valid TOML", "line 1")),
 }

@@ -1,4 +1,4 @@
-"""Base URLs of participants: checked before the first call, so that a mistake is named and nothing secret is kept."""
+"""Base URLs of servers: checked before the first call, so that a mistake is named and nothing secret is kept."""
 
 from __future__ import annotations
 
