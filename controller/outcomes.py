@@ -16,7 +16,7 @@ from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
 from quiesce.fsm.transaction import Member, MemberSpec, State, is_owed
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Verb
 
-__all__ = ["error_of", "in_doubt", "named_work", "restore_failed", "timings", "where_everybody_stands"]
+__all__ = ["error_of", "holder", "in_doubt", "named_work", "restore_failed", "timings", "where_everybody_stands"]
 
 _E = TransactionEvent
 _S = TransactionState
@@ -30,8 +30,19 @@ def error_of(
 ) -> Exception:
     """The error that the caller of a transaction gets which did not end as asked: one, or a group of several.
 
-    ``stood`` is where everybody stood when the first budget was spent or the first failure met.
+    ``stood`` is where everybody stood when the first budget was spent or the first failure met. What was noticed on the
+    way stands in the error's notes.
     """
+    error = _error_of(wire_id, state, ledger, budgets, stood)
+    for note in ledger.notes:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+    return error
+
+
+def _error_of(
+    wire_id: str, state: State, ledger: Ledger, budgets: Budgets, stood: Mapping[ParticipantKey, str]
+) -> Exception:
     errors: list[Exception] = []
     for failure in ledger.failures:
         errors += _causes(failure, ledger, wire_id, budgets, stood)
@@ -114,6 +125,15 @@ def in_doubt(wire_id: str, state: State, ledger: Ledger) -> InDoubt:
                 else _last_heard(ledger.entries[spec.key])
             )
     return InDoubt(wire_id, published=published, owed=owed)
+
+
+def holder(entry: Entry) -> str:
+    """Who holds a participant that is not ours, as far as it said so: a phrase."""
+    answer, found = entry.answer, entry.found
+    if answer is not None and answer.error is not None:
+        return str(answer.error)
+    named = found.capabilities.active_checkpoint_id if found is not None else None
+    return f"another id, {named}" if named is not None else "another id"
 
 
 def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
