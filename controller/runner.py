@@ -20,8 +20,8 @@ from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import ErrandPorts, Errands, RestoreSource
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.ledger import Ledger
-from quiesce.controller.outcomes import named_work, where_everybody_stands
+from quiesce.controller.ledger import Entry, Ledger
+from quiesce.controller.outcomes import holder, named_work, where_everybody_stands
 from quiesce.controller.ports import OnCompleted, SnapshotPort
 from quiesce.controller.records import JournalRecord, RecordPort
 from quiesce.controller.timers import Timers
@@ -281,8 +281,10 @@ class TransactionRunner:
         )
 
     def _note(self, command: m.Note) -> None:
-        work = named_work(self.ledger.entries[command.key]) if command.key is not None else ""
-        sentence = _NOTES[command.effect].format(who=command.key, wire_id=self.wire_id, work=work or "an execution")
+        entry = self.ledger.entries[command.key] if command.key is not None else Entry()
+        sentence = _NOTES[command.effect].format(
+            who=command.key, wire_id=self.wire_id, work=named_work(entry) or "an execution", holder=holder(entry)
+        )
         self.ledger.note(sentence)
         self._log.warning("transaction_note", effect=command.effect, note=sentence)
 
@@ -293,7 +295,7 @@ class TransactionRunner:
 
 
 _NOTES: Final = {
-    "note_holder": "{who}: another checkpoint id holds it; it was left as it is",
+    "note_holder": "{who}: another checkpoint id holds it; it was left as it is ({holder})",
     "note_open_unfenced": "{who}: it accepts work, but the id {wire_id} could not be used up there",
     "note_late_abort": "an abort came when {wire_id} could no longer be undone, or was being finished already",
     "name_stragglers": "{who}: {work}: longer on its way to the cut than straggler_after_s; it is waited for",
