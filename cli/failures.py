@@ -10,7 +10,7 @@ from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, 
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, TopologyError
 
-__all__ = ["described", "exit_code_of", "text_of"]
+__all__ = ["described", "exit_code_of", "notes_of", "text_of"]
 
 _UNPROVEN = (InDoubt, RestoreFailed, PublishUncertain)
 _TO_BE_CONFIGURED = frozenset({401, 403, 404})
@@ -38,6 +38,13 @@ def text_of(error: BaseException) -> str:
         numbered = [f"  {number}. {text_of(one)}" for number, one in enumerate(error.exceptions, start=1)]
         return "\n".join([f"{error.message}:", *numbered])
     return str(error) or type(error).__name__
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """What was noticed on the way, for the error and for those that it consists of."""
+    own = list(getattr(error, "__notes__", ()))
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return list(dict.fromkeys([*own, *(note for one in inner for note in notes_of(one))]))
 
 
 def described(error: BaseException) -> dict[str, object]:

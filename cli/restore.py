@@ -91,7 +91,7 @@ async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> Resto
     failed = held.held()
     if if_failed is IfFailed.ABORT:
         await held.abort()
-        doubt = held.doubt()
+        doubt = held.held()
         if doubt is not None:
             raise doubt from failed
         raise QuiesceError(f"the restore was aborted and everybody accepts work, but restart them first: {failed}")

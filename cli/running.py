@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import typer
 
-from quiesce.cli.output import ExitCode, fail
+from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.fsm.errors import QuiesceError
 
 __all__ = ["fail_with", "run"]
@@ -43,12 +43,14 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool, when_ended
 
 
 def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool) -> NoReturn:
-    """End the command with an error's message, without a traceback, and its exit code."""
-    from quiesce.cli.failures import described, exit_code_of, text_of  # noqa: PLC0415 - it loads the whole controller
+    """End the command with an error's message, its notes, no traceback, and its exit code."""
+    from quiesce.cli.failures import described, exit_code_of, notes_of, text_of  # noqa: PLC0415 - loads the controller
 
-    for note in getattr(error, "__notes__", ()):
-        typer.echo(note, err=True)
-    fail(text_of(error), exit_code_of(error), as_json=as_json, **described(error))
+    text, notes = text_of(error), notes_of(error)
+    typer.echo("\n".join([f"quiesce: {text}", *notes]), err=True)
+    if as_json:
+        emit_json({"ok": False, "error": text, **described(error), "notes": notes})
+    raise typer.Exit(exit_code_of(error))
 
 
 async def _cancellable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from support.command import Command, last_object
 
+from quiesce.participants.control_token import TOKEN_VARIABLES
+
 CLOSED = "http://127.0.0.1:1"
 CONFIG = f'root = "root"\n[deployment.main]\nparticipants = [{{ name = "policy_model", url = "{CLOSED}" }}]\n'
 
@@ -60,6 +62,14 @@ def test_wrong_usage_is_exit_two(quiesce: Command, arguments: list[str], says: s
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
     assert [path.name for path in place.iterdir()] == ["quiesce.toml"]
+
+
+def test_a_restore_that_nobody_could_command_is_exit_two(quiesce: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resource server that expects a restore refuses to start without a token."""
+    monkeypatch.delenv(TOKEN_VARIABLES[0])
+    result = quiesce("serve", "resources", "--expect-restore")
+    assert result.exit_code == 2
+    assert "expects a restore" in result.stderr
 
 
 def test_every_problem_of_a_configuration_is_named(quiesce: Command, place: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_cut_is_taken_proven_and_restored(quiesce: Command, fence: FenceVarian
     with deployment(fence=fence, latency_s=0.2) as servers:
         config = ["--config", str(servers.write_config(tmp_path))]
         servers.result("done", turns=1)
-        live = {f"live-{number}": 40 + number for number in range(3)}
+        live = {f"live-{number}": 24 + number for number in range(3)}
         for rollout_id, turns in live.items():
             servers.run(rollout_id, turns=turns)
         kept = quiesce("checkpoint", "--label", "step-1", "--metadata", '{"step": 1}', *config, "--json")

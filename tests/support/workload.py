@@ -1,4 +1,4 @@
-"""The four servers of the workload on loopback, in a thread of their own, for commands that run in the test's thread."""
+"""The four servers of the workload on loopback, in a thread of their own, for commands in the test's thread."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from quiesce.cli.workload.upstream import identity_headers
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.server import MountedServer
 
 TOKEN = "workload-token"
 NAMES = {Role.POLICY: "policy_model", Role.AUXILIARY: "judge", Role.AGENT: "agent", Role.RESOURCES: "tools"}
@@ -72,7 +73,7 @@ class Deployment:
 
 
 @contextlib.asynccontextmanager
-async def served_with_lifespan(application: Any, listening: socket.socket) -> AsyncIterator[None]:  # Any: ASGI's
+async def served_with_lifespan(application: MountedServer, listening: socket.socket) -> AsyncIterator[None]:
     """Serve an application, its lifespan included, without touching the signals."""
     config = uvicorn.Config(application, lifespan="on", log_config=None, ws="none", timeout_graceful_shutdown=1)
     config.load()

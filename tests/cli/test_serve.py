@@ -1,0 +1,88 @@
+"""``quiesce serve`` in a process of its own: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from quiesce.participants.control_token import TOKEN_VARIABLES
+
+TOKEN = "secret-of-the-test"
+
+
+@contextmanager
+def served(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A server that is ended, by its pid, whatever the test does."""
+    environment = {name: value for name, value in os.environ.items() if name not in TOKEN_VARIABLES} | variables
+    child = subprocess.Popen(
+        [sys.executable, "-m", "quiesce.cli.main", "serve", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def announced(child: subprocess.Popen[str]) -> dict[str, Any]:  # Any: a JSON object
+    """The first line of a server."""
+    assert child.stdout is not None
+    found: dict[str, Any] = json.loads(child.stdout.readline())
+    return found
+
+
+def test_a_server_says_where_it_is_and_ends_well() -> None:
+    """Its first line is JSON with the URL at which it serves already; a signal ends it with 0; no token is shown."""
+    with served("policy", "--port", "0", "--name", "my_policy", **{TOKEN_VARIABLES[1]: TOKEN}) as child:
+        line = announced(child)
+        assert (line["role"], line["name"], line["pid"]) == ("policy", "my_policy", child.pid)
+        capabilities = httpx.get(f"{line['url']}/ng-control/v1/capabilities").json()
+        assert (capabilities["name"], capabilities["checkpoint_mode"]) == ("my_policy", "export_restore")
+        child.send_signal(signal.SIGTERM)
+        output, errors = child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert output == ""
+    assert TOKEN not in errors
+    assert "Traceback" not in errors
+
+
+def test_a_server_ends_with_whoever_started_it() -> None:
+    """With ``--until-eof`` the end of standard input is the end of the server."""
+    with served("resources", "--until-eof", "--token-variable", "MY_TOKEN", MY_TOKEN=TOKEN) as child:
+        announced(child)
+        assert child.stdin is not None
+        child.stdin.close()
+        child.stdin = None  # so that nobody writes to it again
+        assert child.wait(timeout=30) == 0
+
+
+def test_a_server_without_token_takes_part_in_nothing() -> None:
+    """It says so on standard error and in its capabilities; another one on its port is wrong usage."""
+    with served("auxiliary") as child:
+        url = announced(child)["url"]
+        assert httpx.get(f"{url}/ng-control/v1/capabilities").json()["checkpoint_mode"] == "stateless"
+        port = str(url).rpartition(":")[2]
+        with served("auxiliary", "--port", port) as other:
+            errors = other.communicate(timeout=30)[1]
+        assert other.returncode == 2
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in errors
+        child.send_signal(signal.SIGINT)
+        errors = child.communicate(timeout=30)[1]
+    assert child.returncode == 0
+    assert "takes part in no checkpoint" in errors
