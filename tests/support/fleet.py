@@ -11,6 +11,7 @@ from typing import Any
 from support.virtual_loop import VirtualClock
 
 from quiesce.controller import Controller, OnCompleted
+from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, parse_config
 from quiesce.controller.files import FileSystem
 from quiesce.fsm.tables.fence import FenceVariant
@@ -43,7 +44,7 @@ class Fleet:
 
     fence: FenceVariant = FenceVariant.STRICT
     restore_expected: bool = False
-    clock: VirtualClock = field(default_factory=VirtualClock)
+    clock: Clock = field(default_factory=VirtualClock)
     token: str = TOKEN
 
     def __post_init__(self) -> None:
