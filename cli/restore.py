@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -14,6 +15,7 @@ from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
+from quiesce.controller.errors import RestoreFailed
 from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.results import RestoreResult
 from quiesce.controller.snapshots import SnapshotStore
@@ -85,7 +87,8 @@ async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> Resto
     """Retry a restore that is held closed, under its own id; then leave it so, or abort it."""
     for _ in range(retries):
         await asyncio.sleep(RETRY_PAUSE_S)
-        await held.retry()
+        with contextlib.suppress(RestoreFailed):
+            await held.retry()
         if held.state is TransactionState.RESTORED:
             return await held.resume()
     failed = held.held()

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -36,6 +36,7 @@ from quiesce.controller.opening import Opening
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
 from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fsm.trace import TraceRecord
@@ -46,6 +47,11 @@ from quiesce.transport.port import Transport
 from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider
 
 __all__ = ["Controller"]
+
+T = TypeVar("T")
+
+_NONCE_SIZE: Final = 4
+"""Bytes of what makes a wire id unique, since participants use ids up: eight hex digits."""
 
 
 class Controller:
@@ -174,44 +180,105 @@ class Controller:
         Raises (on entering):
             SnapshotInvalid: there is no such snapshot, or a file of it is not what it says.
             TopologyError: the participants are not those of the snapshot.
-            RestoreFailed: it failed and is held closed: see :meth:`failed_restore`.
+            RestoreFailed: it failed and is held closed: see :attr:`unsettled`.
         """
         return Restored(self, label)
 
     @property
     def unsettled(self) -> PhasedCut | PhasedRestore | None:
-        """The transaction that left somebody in doubt or that is held closed, if any: retry it or abort it."""
+        """The transaction that left something open, if any: no other one begins before it is settled.
+
+        A restore that is held closed is to be retried (:meth:`PhasedRestore.retry`, then ``resume``) or aborted; whoever
+        is owed a resume is tried again by :meth:`settle`.
+        """
         return self._unsettled
 
     async def settle(self) -> None:
-        """Try once more whoever is owed a resume from an earlier transaction.
+        """Try once more whoever is owed a resume from an earlier transaction; look again what became of its snapshot.
 
         Raises:
             InDoubt: somebody still is. No transaction begins before that is settled.
             RestoreFailed: a failed restore is held closed; retry it or abort it.
+            PublishUncertain: whether its snapshot is published still cannot be read.
+            ConfigurationError: a transaction is running.
         """
-        if self._unsettled is None:
-            return
-        await self._unsettled.settle()
-        await self._unsettled.close()
-        self._unsettled = None
+        await self._take_turn()
+        try:
+            await self._settle()
+        finally:
+            self._busy.release()
 
-    # used by the contexts
+    async def _settle(self) -> None:
+        if self._unsettled is not None:
+            await self._unsettled.settle()
+            await self._unsettled.close()
+            self._unsettled = None
 
-    def nonce(self) -> str:
-        """Eight hex digits: what makes a wire id unique, since participants use ids up."""
-        return secrets.token_hex(4)
+    # the low-level interface, of which the contexts are made
 
-    def opening(self) -> Opening:
-        """What a transaction is opened with.
+    async def begin_cut(self, label: str, *, metadata: Mapping[str, JsonValue] | None = None) -> PhasedCut:
+        """Take the turn and open a cut, whose phases are then the caller's; nobody is called yet.
+
+        See ``quiesce.controller.phases``. End it with :meth:`end`, whatever became of it.
 
         Raises:
-            ConfigurationError: the controller is not open.
+            InvalidIdentity: the label may not be used.
+            ConfigurationError: another transaction is running, or the configuration is not enabled.
+            InDoubt, RestoreFailed, PublishUncertain: an earlier one is not settled.
+            StorageFailed: the snapshot's folder cannot be made.
         """
+        check_label(label)
+        return await self._begin(lambda opening: opening.cut(label, secrets.token_hex(_NONCE_SIZE), metadata or {}))
+
+    async def begin_restore(self, name: str) -> PhasedRestore:
+        """Take the turn and open a restore, after the snapshot was verified; nobody is called yet.
+
+        Raises:
+            SnapshotInvalid, TopologyError: as :meth:`restore`.
+            ConfigurationError, InDoubt, RestoreFailed, PublishUncertain: as :meth:`begin_cut`.
+        """
+        return await self._begin(lambda opening: opening.restore(name, secrets.token_hex(_NONCE_SIZE)))
+
+    async def begin_trainer_only(self, label: str, metadata: Mapping[str, JsonValue]) -> TrainerOnlyCut:
+        """Take the turn and open a cut that calls nobody, where the configuration is not enabled."""
+        nonce = secrets.token_hex(_NONCE_SIZE)
+        return await self._begin(lambda opening: TrainerOnlyCut.open(opening, label, nonce, metadata))
+
+    async def begin_trainer_only_restore(self, name: str) -> TrainerOnlyRestore:
+        """Take the turn and open a restore that calls nobody, where the configuration is not enabled."""
+        return await self._begin(lambda opening: TrainerOnlyRestore.open(opening, name))
+
+    async def end(self, transaction: PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore) -> None:
+        """Give the turn back. A transaction that left something open is kept until it is settled."""
+        try:
+            if isinstance(transaction, TrainerOnlyCut | TrainerOnlyRestore):
+                return
+            if transaction.is_settled():
+                await transaction.close()
+            else:
+                self._unsettled = transaction
+        finally:
+            self._busy.release()
+
+    async def _take_turn(self) -> None:
+        if self._busy.locked():
+            raise ConfigurationError("another cut or restore of this controller is running; wait for it to end")
+        await self._busy.acquire()
+
+    async def _begin(self, opened: Callable[[Opening], Awaitable[T]]) -> T:
+        await self._take_turn()
+        try:
+            await self._settle()
+            return await opened(self._opening())
+        except BaseException:
+            self._busy.release()
+            raise
+
+    def _opening(self) -> Opening:
         if self.config.enabled and (self._transport is None or self._discovered is None):
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         return Opening(
-            config=self._listed,
+            config=self.config,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,
@@ -220,29 +287,3 @@ class Controller:
             on_completed=self._on_completed,
             observers=self._observers,
         )
-
-    async def begin(self) -> None:
-        """Take the turn to run a transaction.
-
-        Raises:
-            ConfigurationError: another transaction is running.
-            InDoubt, RestoreFailed: an earlier one is not settled.
-        """
-        if self._busy.locked():
-            raise ConfigurationError("another cut or restore of this controller is running; wait for it to end")
-        await self._busy.acquire()
-        try:
-            await self.settle()
-        except BaseException:
-            self._busy.release()
-            raise
-
-    async def end(self, transaction: PhasedCut | PhasedRestore | None) -> None:
-        """Give the turn back. A transaction that is owed something is kept until it is settled."""
-        try:
-            if transaction is not None and transaction.owed():
-                self._unsettled = transaction
-            elif transaction is not None:
-                await transaction.close()
-        finally:
-            self._busy.release()

@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 async def finish_first(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` to its end, whatever cancels the caller meanwhile; the cancellation is raised afterwards.
+    """Run ``work`` to its end, whatever cancels the caller meanwhile, and however often; then raise the cancellation.
 
-    ``work`` must be bounded by its own deadlines. An error of ``work`` is raised before a cancellation.
+    ``work`` must be bounded by its own deadlines. Where both came, an error of ``work`` is the cancellation's cause.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -27,7 +27,6 @@ async def finish_first(work: Coroutine[Any, Any, T]) -> T:
             cancelled = error
         except BaseException:  # noqa: BLE001 - raised by task.result() below
             break
-    result = task.result()
     if cancelled is not None:
-        raise cancelled
-    return result
+        raise cancelled from task.exception()
+    return task.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Self
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
-from quiesce.controller.errors import InDoubt
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.results import CutResult, RestoreResult
-from quiesce.controller.trainer_only import TrainerOnlyCut
+from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
@@ -69,55 +69,53 @@ class Cut:
         return self._phased.progress() if self._phased is not None else {}
 
     async def __aenter__(self) -> Self:
-        await self._controller.begin()
+        if self._phased is not None:
+            raise ConfigurationError(f"the cut {self.label} was entered before; take another one by controller.cut()")
         try:
-            await self._enter()
+            if self._controller.config.enabled:
+                self._phased = await self._controller.begin_cut(self.label, metadata=self._metadata)
+                await self._phased.prepare()
+                await self._phased.commit()
+            else:
+                self._phased = await self._controller.begin_trainer_only(self.label, self._metadata)
         except BaseException as error:
             await finish_first(self._leave(error))
             raise
         return self
 
-    async def _enter(self) -> None:
-        opening, nonce = self._controller.opening(), self._controller.nonce()
-        if not self._controller.config.enabled:
-            self._phased = await TrainerOnlyCut.open(opening.store, self.label, nonce, self._metadata, opening.clock)
-            return
-        self._phased = await opening.cut(self.label, nonce, self._metadata)
-        await self._phased.prepare()
-        await self._phased.commit()
-
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if error is not None:
-            doubt = await finish_first(self._leave(error))
-            if doubt is not None and isinstance(error, Exception):
-                raise ExceptionGroup(f"{self.wire_id} was aborted and somebody is in doubt", [error, doubt])
+            held = await finish_first(self._leave(error))
+            if held is not None and isinstance(error, Exception):
+                raise ExceptionGroup(f"{self.wire_id} was aborted and somebody is in doubt", [error, held])
             return
         try:
-            self._result = await self._publish()
+            self._result = await self._opened.publish()
         except BaseException as failure:
             await finish_first(self._leave(failure))
             raise
         await finish_first(self._leave(None))
 
-    async def _publish(self) -> CutResult:
-        return await self._opened.publish()
-
-    async def _leave(self, error: BaseException | None) -> InDoubt | None:
-        """Bring the transaction to rest and give the turn back; says who is in doubt where the caller cannot know."""
+    async def _leave(self, error: BaseException | None) -> QuiesceError | None:
+        """Bring the transaction to rest and give the turn back; says what is open where the caller cannot know."""
         phased = self._phased
-        doubt: InDoubt | None = None
+        if phased is None:
+            return None
+        held: QuiesceError | None = None
         try:
             if isinstance(phased, PhasedCut):
                 if error is not None:
                     await phased.abort(cancelled=isinstance(error, asyncio.CancelledError))
-                doubt = phased.doubt()
-            if phased is not None and self._result is None:
+                held = phased.held()
+            if self._result is None:
                 await phased.discard()
         finally:
-            await self._controller.end(phased if isinstance(phased, PhasedCut) else None)
-        return doubt
+            await self._controller.end(phased)
+        if self._result is not None:
+            self._result = replace(self._result, notes=phased.notes())
+        return held
 
     @property
     def _opened(self) -> PhasedCut | TrainerOnlyCut:
@@ -138,7 +136,7 @@ class Restored:
     def __init__(self, controller: Controller, label: str) -> None:
         self.label = label
         self._controller = controller
-        self._phased: PhasedRestore | None = None
+        self._phased: PhasedRestore | TrainerOnlyRestore | None = None
         self._result: RestoreResult | None = None
 
     @property
@@ -169,10 +167,16 @@ class Restored:
         return self._phased.progress() if self._phased is not None else {}
 
     async def __aenter__(self) -> Self:
-        await self._controller.begin()
+        if self._phased is not None:
+            raise ConfigurationError(
+                f"the restore of {self.label} was entered before; begin another one by controller.restore()"
+            )
         try:
-            self._phased = await self._controller.opening().restore(self.label, self._controller.nonce())
-            await self._phased.restore()
+            if self._controller.config.enabled:
+                self._phased = await self._controller.begin_restore(self.label)
+                await self._phased.restore()
+            else:
+                self._phased = await self._controller.begin_trainer_only_restore(self.label)
         except BaseException as error:
             await finish_first(self._leave(error))
             raise
@@ -194,19 +198,25 @@ class Restored:
         await finish_first(self._leave(None))
 
     async def _leave(self, error: BaseException | None) -> QuiesceError | None:
+        """Bring the restore to rest and give the turn back; says what is open where the caller cannot know."""
         phased = self._phased
+        if phased is None:
+            return None
         held: QuiesceError | None = None
         try:
-            if phased is not None and error is not None:
-                # whoever failed in the body did not ask for half a restore to be opened
-                await phased.abort(cancelled=True)
+            if isinstance(phased, PhasedRestore):
+                if error is not None:
+                    # whoever failed in the body did not ask for half a restore to be opened
+                    await phased.abort(cancelled=True)
                 held = phased.held()
         finally:
             await self._controller.end(phased)
+        if self._result is not None:
+            self._result = replace(self._result, notes=phased.notes())
         return held
 
     @property
-    def _opened(self) -> PhasedRestore:
+    def _opened(self) -> PhasedRestore | TrainerOnlyRestore:
         if self._phased is None:
             raise ConfigurationError("the restore was not entered; use it as 'async with controller.restore(...)'")
         return self._phased

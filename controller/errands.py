@@ -110,6 +110,11 @@ class Errands:
         """Look whether the snapshot was published; answered by Publication."""
         self._run(self._probe(), "probe", lambda _error: self._post(m.Publication.UNKNOWN))
 
+    async def ended(self, within_s: float) -> None:
+        """Wait until nothing runs any more, for so long at most."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within_s)
+
     async def stop(self) -> None:
         """Cancel what still runs and wait for it."""
         self._stopping = True

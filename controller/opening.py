@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from quiesce.controller.budgets import Budgets
+from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
 from quiesce.controller.errands import RestoreSource
 from quiesce.controller.files import FileSystem
+from quiesce.controller.fitting import check_fits
 from quiesce.controller.journal import JournalFile
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted, SnapshotPort
 from quiesce.controller.runner import RunnerPorts, TransactionRunner
 from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.staging import Staged
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.transaction import MemberSpec, Plan
 from quiesce.fsm.vocabulary import ParticipantKey, Role
-from quiesce.participants.errors import ConfigurationError, TopologyError
+from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import restore_wire_id, wire_id
 from quiesce.participants.manifest_models import SnapshotManifest
 from quiesce.participants.replies import ExportReceipt
@@ -61,7 +64,7 @@ class Opening:
         checkpoint_id = wire_id(label, nonce)
         fleet = self._fleet()
         topologies = self._found().topologies
-        staged = await asyncio.to_thread(self.store.stage, checkpoint_id, list(topologies))
+        staged = await self.stage(checkpoint_id, tuple(topologies))
         storage = CutStorage(
             store=self.store,
             staged=staged,
@@ -84,17 +87,25 @@ class Opening:
             SnapshotInvalid: no such snapshot, or a file of it differs.
             TopologyError: the participants are not those of the snapshot.
         """
-        entry = await asyncio.to_thread(self.store.resolve, label)
-        manifest = await asyncio.to_thread(self.store.load, entry.wire_id)
-        self._check_fits(manifest)
-        await asyncio.to_thread(self._prove, manifest)
+        snapshot = await asyncio.to_thread(self.store.resolve, label)
+        manifest = snapshot.manifest
+        check_fits(manifest, self._found().topologies)
+        await asyncio.to_thread(self.store.prove, snapshot)
         fleet = self._fleet()
-        storage = RestoreStorage(entry.directory, manifest)
+        storage = RestoreStorage(snapshot.directory, manifest)
         source = RestoreSource(manifest.checkpoint_id, _saved(manifest))
         checkpoint_id = restore_wire_id(manifest.label, nonce)
         runner = self._runner(self._plan(fleet, is_restore=True), fleet, checkpoint_id, storage, source)
         runner.start()
         return PhasedRestore(runner, self._budgets(), storage)
+
+    async def stage(self, checkpoint_id: str, deployments: Collection[str]) -> Staged:
+        """Make the folder of a new snapshot. A thread cannot be stopped: who is cancelled meanwhile removes it again."""
+        try:
+            return await finish_first(asyncio.to_thread(self.store.stage, checkpoint_id, deployments))
+        except asyncio.CancelledError:
+            await finish_first(asyncio.to_thread(self.store.discard, checkpoint_id))
+            raise
 
     def _found(self) -> Discovered:
         if self.discovered is None:
@@ -103,25 +114,6 @@ class Opening:
 
     def _fleet(self) -> Mapping[ParticipantKey, DiscoveredParticipant]:
         return {participant.key: participant for participant in self._found().participants}
-
-    def _prove(self, manifest: SnapshotManifest) -> None:
-        found = self.store.verify(manifest.checkpoint_id)
-        if not found.is_good:
-            raise found.problems[0]
-
-    def _check_fits(self, manifest: SnapshotManifest) -> None:
-        """The fingerprints must agree before anybody is called (design 3)."""
-        found = {name: topology.fingerprint() for name, topology in self._found().topologies.items()}
-        saved = {name: entry.fingerprint for name, entry in manifest.deployments.items()}
-        problems = [
-            f"deployment {name}: snapshot {manifest.checkpoint_id} is of topology {saved.get(name, 'none')}, but the "
-            f"participants now make {found.get(name, 'none')}; restore into servers of the same names, roles, "
-            "modes and worker counts"
-            for name in sorted({*found, *saved})
-            if found.get(name) != saved.get(name)
-        ]
-        if problems:
-            raise TopologyError(problems)
 
     def _plan(self, fleet: Mapping[ParticipantKey, DiscoveredParticipant], *, is_restore: bool) -> Plan:
         members = tuple(

@@ -1,34 +1,54 @@
 """A cut and a restore phase by phase, for whoever wants to stand between the phases.
 
-The context managers of :class:`quiesce.controller.api.Controller` are built of nothing else. The low-level interface:
-whoever opens a :class:`PhasedCut` must end it with :meth:`~PhasedCut.publish` or :meth:`~PhasedCut.abort`.
+The context managers of :class:`quiesce.controller.api.Controller` are built of nothing else::
+
+    cut = await controller.begin_cut("step-40")
+    try:
+        await cut.prepare()                     # everybody stands at the cut
+        await cut.commit()                      # everybody has exported, and every export was verified
+        await trainer.save(cut.directory / "trainer")
+        result = await cut.publish()            # published, and everybody resumed
+    except BaseException:
+        await cut.abort()                       # everybody accepts work, or is named by cut.held()
+        await cut.discard()
+        raise
+    finally:
+        await controller.end(cut)
+
+The low-level interface: whoever begins a transaction must bring it to rest and give the turn back by ``end``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
-from quiesce.controller.errors import InDoubt, StorageFailed
+from quiesce.controller.errors import PublishUncertain, StorageFailed
 from quiesce.controller.outcomes import error_of, in_doubt, restore_failed, timings
 from quiesce.controller.results import CutResult, RestoreResult
 from quiesce.controller.runner import TransactionRunner
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
-from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.transaction import is_owed
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.replies import DrainProgress
 
 __all__ = ["PhasedCut", "PhasedRestore"]
 
 _S = TransactionState
+_DOUBTS: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED, _S.PUBLISH_UNKNOWN})
+_NAMING_S: Final = 0.5
+"""How long the readings of the others are waited for when one of them ends the preflight: all are named at once."""
 
 
 class _Phased:
@@ -60,8 +80,12 @@ class _Phased:
         )
 
     def error(self) -> Exception:
-        """Why the transaction did not end as asked: one error, or a group of several."""
-        return error_of(self.wire_id, self._runner.state, self._runner.ledger, self._budgets, self._runner.stood)
+        """Why the transaction did not end as asked: one error, or a group of several. What was noticed is added to it."""
+        error = error_of(self.wire_id, self._runner.state, self._runner.ledger, self._budgets, self._runner.stood)
+        for note in self.notes():
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+        return error
 
     async def _advance(self, request: m.Event, *states: TransactionState) -> None:
         """Ask for a step and wait for the state that it leads to.
@@ -76,13 +100,15 @@ class _Phased:
             if not self._runner.ledger.failures:
                 raise
         if await self._runner.reached(*states) not in states:
+            if self._runner.ledger.left == _S.PREFLIGHT:
+                await self._runner.calls_ended(_NAMING_S)
             raise self.error()
 
     async def abort(self, *, cancelled: bool = False) -> None:
         """Undo the transaction, or finish it where that is too late, and wait until it rests.
 
         ``cancelled`` says that the caller went away rather than asked; the difference matters to a restore, which a
-        cancellation holds closed. Returns also when somebody is left in doubt: see :meth:`owed`.
+        cancellation holds closed. Returns also when somebody is left in doubt: see :meth:`held`.
         """
         await finish_first(self._abort(m.Cancelled() if cancelled else m.AbortRequested()))
 
@@ -94,11 +120,18 @@ class _Phased:
     async def retry(self) -> None:
         """Try again: a failed restore under the same id, or whoever is in doubt; wait until it rests.
 
+        A restore that succeeds now is restored and still closed.
+
         Raises:
             IllegalTransition: there is nothing to retry.
+            RestoreFailed: it failed again and is still held closed.
+            InDoubt: somebody is still owed a resume.
         """
         await self._runner.request(m.RetryRequested())
         await self._runner.reached(_S.RESTORED)
+        held = self.held()
+        if held is not None:
+            raise held
 
     async def settle(self) -> None:
         """Retry whoever is owed a resume.
@@ -106,25 +139,40 @@ class _Phased:
         Raises:
             InDoubt: somebody still is.
             RestoreFailed: a failed restore is not opened by this; retry it or abort it.
+            ConfigurationError: it was never ended; publish or resume it, or abort it.
         """
-        if self.state is not _S.RESTORE_FAILED and self.owed():
+        if self.state in _DOUBTS and self.owed():
             await self.retry()
         held = self.held()
         if held is not None:
             raise held
+        if not self.is_settled():
+            raise ConfigurationError(f"{self.wire_id} is {self.state.value}: end it, or abort it")
 
-    def doubt(self) -> InDoubt | None:
-        """Who is owed a resume, once the transaction rests; None when nobody is."""
-        return in_doubt(self.wire_id, self._runner.state, self._runner.ledger) if self.owed() else None
+    def is_settled(self) -> bool:
+        """Whether nothing of it is open: everybody accepts work, and what became of the snapshot is known."""
+        return self.state in TRANSACTION.final or self.state is _S.IDLE
 
     def held(self) -> QuiesceError | None:
-        """RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, else None."""
+        """Why a transaction that rests is not settled.
+
+        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, else None.
+        """
         if self.state is _S.RESTORE_FAILED:
             return restore_failed(self.wire_id, self._runner.state, self._runner.ledger)
-        return self.doubt()
+        if self.state in _DOUBTS and self.owed():
+            return in_doubt(self.wire_id, self._runner.state, self._runner.ledger)
+        return None
+
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed and changed nothing, each a sentence."""
+        return tuple(self._runner.ledger.notes)
 
     async def close(self) -> None:
-        """Stop the transaction's tasks. Whoever is owed a resume stays so: abort or publish first."""
+        """Stop the transaction's tasks. Whoever is owed a resume stays so: abort or publish first.
+
+        A journal that could not be completed is noted: what was decided is decided.
+        """
         await self._runner.close()
 
 
@@ -162,6 +210,27 @@ class PhasedCut(_Phased):
         await self._advance(m.PublishRequested(), _S.RESUMED)
         return self._result()
 
+    def held(self) -> QuiesceError | None:
+        """As for every transaction; PublishUncertain where only the snapshot's fate is open."""
+        held = super().held()
+        if held is None and self.state is _S.PUBLISH_UNKNOWN:
+            cannot_tell = OSError(errno.EIO, "its folder cannot be read")
+            return PublishUncertain("tell whether it is published", self._storage.final_directory, cannot_tell)
+        return held
+
+    async def settle(self) -> None:
+        """Look again whether the snapshot stands, where that is not known, and retry whoever is owed a resume.
+
+        Raises:
+            PublishUncertain: it is still not known.
+            QuiesceError: as for every transaction.
+        """
+        if self.state is _S.PUBLISH_UNKNOWN:
+            await self._runner.request(await asyncio.to_thread(self._storage.published))
+            await self._runner.reached()
+        await super().settle()
+        await self.discard()
+
     async def discard(self) -> None:
         """Remove what was staged, unless it may have been published. A failure to do so is noted."""
         if self.state in (_S.PUBLISH_UNKNOWN, _S.RESUMED, _S.IN_DOUBT_PUBLISHED):
@@ -182,7 +251,7 @@ class PhasedCut(_Phased):
             restarting=tuple(entry.attempt for entry in manifest.restarting),
             storage_keys=tuple(key for entry in manifest.deployments.values() for key in entry.storage_keys),
             timings=timings(ledger, self._runner.now_s()),
-            notes=tuple(ledger.notes),
+            notes=self.notes(),
         )
 
 
@@ -225,5 +294,5 @@ class PhasedRestore(_Phased):
             discarded=(),
             storage_keys=tuple(key for entry in manifest.deployments.values() for key in entry.storage_keys),
             timings=timings(ledger, self._runner.now_s()),
-            notes=tuple(ledger.notes),
+            notes=self.notes(),
         )

@@ -128,18 +128,22 @@ class TransactionRunner:
             await changed
         return self.state.transaction
 
-    async def close(self) -> None:
-        """Stop the writer and everything that still runs here; make the records durable.
+    async def calls_ended(self, within_s: float) -> None:
+        """Wait until no call is under way any more and every answer is in the ledger, for so long at most."""
+        await self._errands.ended(within_s)
 
-        Raises:
-            StorageFailed: some records could not be written.
-        """
+    async def close(self) -> None:
+        """Stop the writer and everything that still runs here; make the records durable, as far as that is possible."""
         self._timers.disarm_all()
         await self._errands.stop()
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.gather(self._driver, return_exceptions=True)
-        await self._ports.records.close()
+        try:
+            await self._ports.records.close()
+        except StorageFailed as error:
+            self.ledger.note(f"the journal is not complete: {error}")
+            self._log.error("journal_incomplete", error=str(error))
 
     # the one writer
 
@@ -184,6 +188,8 @@ class TransactionRunner:
     async def _take(self, event: m.Event) -> None:
         before = self.state
         self.state, commands = advance(before, event, self._ports.engine)
+        if isinstance(event, m.RetryRequested):
+            self.ledger.forget_failures()
         self.ledger.note_phase(before, self.state, self.now_s())
         for place, command in enumerate(commands):
             if not isinstance(command, m.Record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,9 +70,14 @@ def stage(files: FileSystem, layout: RootLayout, wire_id: str, deployments: Coll
     prepare_root(files, layout)
     for parent in (layout.staging, layout.snapshots):
         _check_free(files, parent, wire_id)
-    with storage_errors("make the folder of a new snapshot", staged.directory):
-        for directory in (*directories, staged.trainer):
-            make_directories(files, directory)
+    try:
+        with storage_errors("make the folder of a new snapshot", staged.directory):
+            for directory in (*directories, staged.trainer):
+                make_directories(files, directory)
+    except StorageFailed:
+        with suppress(StorageFailed):
+            discard(files, layout, wire_id)
+        raise
     return staged
 
 

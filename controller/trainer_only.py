@@ -1,25 +1,32 @@
-"""A cut where the configuration is not enabled: no control call, only the trainer's own part is saved and published."""
+"""A cut and a restore where the configuration is not enabled: no control call, only the trainer's own part."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import JsonValue
 
+from quiesce.controller.cancellation import finish_first
+from quiesce.controller.catalog import Snapshot
 from quiesce.controller.clock import Clock
-from quiesce.controller.results import CutResult, Timings
+from quiesce.controller.errors import PublishUncertain, StorageFailed
+from quiesce.controller.results import CutResult, RestoreResult, Timings
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.staging import Staged
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import wire_id
 from quiesce.participants.manifest_models import SnapshotManifest
 from quiesce.participants.replies import DrainProgress
 
-__all__ = ["TrainerOnlyCut"]
+if TYPE_CHECKING:
+    from quiesce.controller.opening import Opening
+
+__all__ = ["TrainerOnlyCut", "TrainerOnlyRestore"]
 
 
 class TrainerOnlyCut:
@@ -34,18 +41,18 @@ class TrainerOnlyCut:
         self._metadata = metadata
         self._clock = clock
         self._began_s = clock.monotonic()
+        self._notes: list[str] = []
+        self._is_uncertain = False
 
     @classmethod
-    async def open(
-        cls, store: SnapshotStore, label: str, nonce: str, metadata: Mapping[str, JsonValue], clock: Clock
-    ) -> Self:
+    async def open(cls, opening: Opening, label: str, nonce: str, metadata: Mapping[str, JsonValue]) -> Self:
         """Make the folder.
 
         Raises:
             StorageFailed: it cannot be made.
         """
-        staged = await asyncio.to_thread(store.stage, wire_id(label, nonce), [])
-        return cls(store, staged, label, metadata, clock)
+        staged = await opening.stage(wire_id(label, nonce), ())
+        return cls(opening.store, staged, label, metadata, opening.clock)
 
     @property
     def wire_id(self) -> str:
@@ -61,16 +68,21 @@ class TrainerOnlyCut:
         """Nobody takes part."""
         return {}
 
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed and changed nothing, each a sentence."""
+        return tuple(self._notes)
+
     async def publish(self) -> CutResult:
-        """Publish the trainer's files.
+        """Publish the trainer's files. A caller who is cancelled meanwhile is so once they are published.
 
         Raises:
+            PublishUncertain: whether they are published is not known; they are kept.
             StorageFailed, SnapshotInvalid: nothing was published.
         """
-        notes = await asyncio.to_thread(self._publish)
+        self._notes += await finish_first(asyncio.to_thread(self._publish))
         spent_s = self._clock.monotonic() - self._began_s
         directory = self._store.layout.snapshot(self.wire_id)
-        return CutResult(self.label, self.wire_id, directory, (), (), (), Timings((), spent_s, 0.0), notes)
+        return CutResult(self.label, self.wire_id, directory, (), (), (), Timings((), spent_s, 0.0), self.notes())
 
     def _publish(self) -> tuple[str, ...]:
         manifest = SnapshotManifest(
@@ -85,8 +97,77 @@ class TrainerOnlyCut:
             trainer=self._store.trainer_files(self._staged),
             metadata=dict(self._metadata),
         )
-        return self._store.publish(self._staged, manifest)
+        try:
+            return self._store.publish(self._staged, manifest)
+        except PublishUncertain:
+            self._is_uncertain = True
+            raise
 
     async def discard(self) -> None:
-        """Remove what was staged."""
-        await asyncio.to_thread(self._store.discard, self.wire_id)
+        """Remove what was staged, unless it may have been published. A failure to do so is noted."""
+        if self._is_uncertain:
+            return
+        try:
+            await asyncio.to_thread(self._store.discard, self.wire_id)
+        except StorageFailed as error:
+            self._notes.append(str(error))
+
+
+class TrainerOnlyRestore:
+    """Gives the trainer its own part of a snapshot that holds nothing else."""
+
+    def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
+        self._snapshot = snapshot
+        self._clock = clock
+        self._began_s = clock.monotonic()
+
+    @classmethod
+    async def open(cls, opening: Opening, name: str) -> Self:
+        """Find the snapshot and verify it.
+
+        Raises:
+            SnapshotInvalid: there is none, or a file of it differs.
+            ConfigurationError: it also holds the state of participants, who would be left out.
+        """
+        snapshot = await asyncio.to_thread(opening.store.resolve, name)
+        participants = len(snapshot.manifest.participants)
+        if participants:
+            raise ConfigurationError(
+                f"snapshot {snapshot.wire_id} holds the state of {participants} participants, but with enabled = false "
+                "nobody is restored; set enabled = true, or load the files that you want from its folder yourself"
+            )
+        await asyncio.to_thread(opening.store.prove, snapshot)
+        return cls(snapshot, opening.clock)
+
+    @property
+    def wire_id(self) -> str:
+        """The id of the snapshot: a restore that calls nobody needs none of its own."""
+        return self._snapshot.wire_id
+
+    @property
+    def directory(self) -> Path:
+        """The snapshot."""
+        return self._snapshot.directory
+
+    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
+        """Nobody takes part."""
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        """Nothing can be noticed."""
+        return ()
+
+    async def resume(self) -> RestoreResult:
+        """There is nobody to resume."""
+        spent_s = self._clock.monotonic() - self._began_s
+        return RestoreResult(
+            label=self._snapshot.manifest.label,
+            wire_id=self.wire_id,
+            source_wire_id=self.wire_id,
+            directory=self.directory,
+            rollouts=(),
+            restarting=(),
+            discarded=(),
+            storage_keys=(),
+            timings=Timings((), spent_s, 0.0),
+        )

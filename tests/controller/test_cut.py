@@ -26,7 +26,9 @@ def keep(results: tuple[CompletedResult, ...]) -> list[CompletionReceipt]:
 
 @pytest.mark.parametrize("fence", FENCES)
 @virtual_time
-async def test_a_cut_over_work_in_flight_is_published_and_everybody_goes_on(tmp_path: Path, fence: FenceVariant) -> None:
+async def test_a_cut_over_work_in_flight_is_published_and_everybody_goes_on(
+    tmp_path: Path, fence: FenceVariant
+) -> None:
     """Open calls drain, rollouts park, results are acknowledged, all is exported once, and work goes on."""
     fleet = Fleet(fence)
     rollouts = [fleet.rollout(f"r{number}", 40) for number in range(3)]
