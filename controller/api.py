@@ -188,8 +188,8 @@ class Controller:
     def unsettled(self) -> PhasedCut | PhasedRestore | None:
         """The transaction that left something open, if any: no other one begins before it is settled.
 
-        A restore that is held closed is to be retried (:meth:`PhasedRestore.retry`, then ``resume``) or aborted; whoever
-        is owed a resume is tried again by :meth:`settle`.
+        A restore that is held closed is to be retried (:meth:`PhasedRestore.retry`, then ``resume``) or aborted;
+        whoever is owed a resume is tried again by :meth:`settle`.
         """
         return self._unsettled
 

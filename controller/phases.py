@@ -80,7 +80,7 @@ class _Phased:
         )
 
     def error(self) -> Exception:
-        """Why the transaction did not end as asked: one error, or a group of several. What was noticed is added to it."""
+        """Why the transaction did not end as asked: one error, or a group of several, with what was noticed."""
         error = error_of(self.wire_id, self._runner.state, self._runner.ledger, self._budgets, self._runner.stood)
         for note in self.notes():
             if note not in getattr(error, "__notes__", ()):

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.fleet import Fleet
+from support.fleet import FENCES, Fleet, keep
 from support.virtual_loop import virtual_time
 
 from quiesce.controller import CompletedResult, DeadlineExceeded, Unacknowledged
@@ -15,13 +15,6 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.errors import InvalidIdentity
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
-
-FENCES = (FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE)
-
-
-def keep(results: tuple[CompletedResult, ...]) -> list[CompletionReceipt]:
-    """A trainer that owns everything at once."""
-    return [result.receipt for result in results if result.receipt is not None]
 
 
 @pytest.mark.parametrize("fence", FENCES)

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fleet import Fleet
+from support.fleet import FENCES, Fleet, keep
 from support.virtual_loop import run_virtual
 
-from quiesce.controller import CompletedResult, Controller
+from quiesce.controller import Controller
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.errors import Unreachable
-from quiesce.participants.replies import CompletionReceipt
 from quiesce.transport.faults import CallSite, Fault, FaultKind, ScriptedFaults
 from quiesce.transport.faulty import FaultyTransport
 from quiesce.transport.port import ControlReply, ControlRequest, Transport
@@ -32,7 +31,6 @@ FAULTS = (
     Fault(FaultKind.DELAYED, 3.0),
     Fault(FaultKind.DELAYED, 9.0),
 )
-FENCES = (FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE)
 
 
 class Recorder:
@@ -51,10 +49,6 @@ class Recorder:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-def keep(results: tuple[CompletedResult, ...]) -> list[CompletionReceipt]:
-    return [result.receipt for result in results if result.receipt is not None]
 
 
 async def busy(fence: FenceVariant) -> tuple[Fleet, list[asyncio.Task[object]]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from support.virtual_loop import VirtualClock
 
-from quiesce.controller import Controller, OnCompleted
+from quiesce.controller import CompletedResult, Controller, OnCompleted
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, parse_config
 from quiesce.controller.files import FileSystem
@@ -18,6 +18,8 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.replies import CompletionReceipt
+from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.execution import Execution
 from quiesce.participants.server.ledger import ModelLedger
 from quiesce.participants.server.mount import mount_agent, mount_auxiliary, mount_policy, mount_resources
@@ -36,11 +38,17 @@ SERVED_AS = {
     "main/tools": Role.RESOURCES,
 }
 ROLES = ("policy", "judge", "agent", "tools")
+FENCES = (FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE)
+
+
+def keep(results: tuple[CompletedResult, ...]) -> list[CompletionReceipt]:
+    """A trainer that owns everything at once."""
+    return [result.receipt for result in results if result.receipt is not None]
 
 
 @dataclass
 class Fleet:
-    """Four servers. ``open_calls`` holds the policy's calls until they are let go; ``states`` are tool sessions."""
+    """Four servers. Calls are open until ``let_calls_end`` and ``let_tools_end``; ``states`` are tool sessions."""
 
     fence: FenceVariant = FenceVariant.STRICT
     restore_expected: bool = False
@@ -52,27 +60,37 @@ class Fleet:
         FLEETS.append(self)
         self.let_calls_end = asyncio.Event()
         self.call_began = asyncio.Event()
+        self.let_tools_end = asyncio.Event()
+        self.tool_began = asyncio.Event()
+        self.apps: dict[str, MountedServer] = {name: self._serve(name) for name in ROLES}
+
+    def _serve(self, name: str) -> MountedServer:
+        """A fresh server process, as it were: nothing is left of what ran under that name before."""
+        shared: dict[str, Any] = {"token": self.token, "fence": self.fence, "clock": self.clock}
+        match name:
+            case "policy":
+                self.ledger = ModelLedger("policy")
+                return mount_policy(self._model, ledger=self.ledger, **shared)
+            case "judge":
+                return mount_auxiliary(self._model, name="judge", **shared)
+            case "agent":
+                self.runs = Runs("agent", clock=self.clock)
+                return mount_agent(self._model, self.runs, **shared)
         self.states: dict[AttemptId, dict[str, object]] = {}
-        self.ledger = ModelLedger("policy")
-        self.runs = Runs("agent", clock=self.clock)
-        self.apps: dict[str, Any] = {
-            "policy": mount_policy(
-                self._model, ledger=self.ledger, token=self.token, fence=self.fence, clock=self.clock
-            ),
-            "judge": mount_auxiliary(self._model, name="judge", token=self.token, fence=self.fence, clock=self.clock),
-            "agent": mount_agent(self._model, self.runs, token=self.token, fence=self.fence, clock=self.clock),
-            "tools": mount_resources(
-                self._model,
-                name="tools",
-                export=self._take,
-                restore=self._bring_back,
-                retire=self._free,
-                token=self.token,
-                restore_expected=self.restore_expected,
-                fence=self.fence,
-                clock=self.clock,
-            ),
-        }
+        return mount_resources(
+            self._tool,
+            name="tools",
+            export=self._take,
+            restore=self._bring_back,
+            retire=self._free,
+            restore_expected=self.restore_expected,
+            **shared,
+        )
+
+    def restart(self, name: str, transport: AsgiTransport) -> None:
+        """Another incarnation answers at the same URL; the old one is gone with all that it knew."""
+        self.apps[name] = self._serve(name)
+        transport.mount(f"http://{name}", self.apps[name])
 
     # the work
 
@@ -81,6 +99,18 @@ class Fleet:
         await receive()
         self.call_began.set()
         await self.let_calls_end.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def _tool(self, scope: Mapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        await receive()
+        attempt = AttemptId(dict(scope["headers"])[b"x-nemo-gym-rollout-id"].decode(), 0)
+        if scope["path"] == "/seed_session":
+            self.states[attempt] = {"turns": 0}
+        else:
+            self.tool_began.set()
+            await self.let_tools_end.wait()
+            self.states[attempt] = {"turns": int(str(self.states[attempt]["turns"])) + 1}
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
@@ -95,9 +125,20 @@ class Fleet:
 
     async def model_call(self, rollout_id: str) -> int:
         """One call to the policy's data plane, open until ``let_calls_end``; its status."""
+        return await self._post("policy", "/v1/responses", rollout_id)
+
+    async def seed_session(self, rollout_id: str) -> int:
+        """Start a session of the tools; its status."""
+        return await self._post("tools", "/seed_session", rollout_id)
+
+    async def tool_call(self, rollout_id: str) -> int:
+        """One call to a session, which keeps it busy until ``let_tools_end``; its status."""
+        return await self._post("tools", "/act", rollout_id)
+
+    async def _post(self, name: str, path: str, rollout_id: str) -> int:
         started: list[int] = []
         headers = [(b"x-nemo-gym-rollout-id", rollout_id.encode()), (b"x-nemo-gym-attempt-index", b"0")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/responses", "headers": headers, "query_string": b""}
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -106,7 +147,7 @@ class Fleet:
             if message["type"] == "http.response.start":
                 started.append(message["status"])
 
-        await self.apps["policy"](scope, receive, send)
+        await self.apps[name](scope, receive, send)
         return started[0]
 
     def record_call(self, rollout_id: str, call_id: str, attempt_index: int = 0) -> None:
@@ -137,6 +178,17 @@ class Fleet:
                     last_committed_model_call_id=f"{rollout_id}-call-{turn}", agent_state={"turn": turn}
                 )
             execution.finish({"id": f"result-{rollout_id}", "turns": turns})
+
+    def stuck(self, rollout_id: str) -> asyncio.Task[None]:
+        """A rollout that comes to no boundary before ``let_calls_end``, and then goes on for a while."""
+        return asyncio.create_task(self._stick(self.runs.begin(AttemptId(rollout_id, 0)), rollout_id))
+
+    async def _stick(self, execution: Execution, rollout_id: str) -> None:
+        async with execution:
+            await self.let_calls_end.wait()
+            await execution.commit_boundary(agent_state={"turn": 1})
+            await self.clock.sleep(1.0)
+            execution.finish({"id": f"result-{rollout_id}"})
 
     # the controller
 
