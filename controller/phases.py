@@ -39,7 +39,7 @@ from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.transaction import is_owed
-from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.fsm.vocabulary import ParticipantKey, Phase
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.replies import DrainProgress
 
@@ -266,6 +266,15 @@ class PhasedRestore(_Phased):
     def directory(self) -> Path:
         """The snapshot that is restored; the trainer's own part is in ``directory / "trainer"``."""
         return self._storage.final_directory
+
+    def to_restart(self) -> tuple[ParticipantKey, ...]:
+        """Whose process must be restarted after an abort: it holds restored state, or may hold half of it."""
+        state = self._runner.state
+        return tuple(
+            spec.key
+            for spec, member in zip(state.plan.members, state.members, strict=True)
+            if Phase.RESTORE in spec.phases and member.state is not ParticipantState.IDLE
+        )
 
     async def restore(self) -> None:
         """Have everybody import, policies first; all stay closed.

@@ -35,6 +35,11 @@ class TappedCall:
         return float(found) if found is not None else None
 
     @property
+    def is_probe(self) -> bool:
+        """Whether it only asks whether a route is there: an empty object, which must be refused."""
+        return self.request.method == "POST" and not self.body
+
+    @property
     def route(self) -> str:
         """The path without its prefix: ``model-admission/pause``."""
         return self.site.call.removeprefix("POST ").removeprefix("GET ").removeprefix("/ng-control/v1/")
@@ -45,14 +50,14 @@ class Wiretap:
     """Remembers calls and meddles with some.
 
     ``before`` is done when a call leaves, ``replies`` makes of a call's true reply the one that arrives, ``instead``
-    answers a call that is then not delivered.
+    answers a call that is then not delivered; the probes of discovery are left alone.
     """
 
     inner: Transport
     clock: VirtualClock = field(default_factory=VirtualClock)
     before: Mapping[CallSite, Callable[[], object]] = field(default_factory=dict)
     replies: Mapping[CallSite, Callable[[ControlReply, ControlRequest], ControlReply]] = field(default_factory=dict)
-    instead: Callable[[CallSite], ControlReply | None] = lambda _site: None
+    instead: Callable[[TappedCall], ControlReply | None] = lambda _call: None
     calls: list[TappedCall] = field(default_factory=list)
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -64,7 +69,8 @@ class Wiretap:
         self.calls.append(call)
         if site in self.before:
             self.before[site]()
-        reply = self.instead(site) or await self.inner.send(request)
+        answer = None if call.is_probe else self.instead(call)
+        reply = answer or await self.inner.send(request)
         call.answered_s = self.clock.monotonic()
         if site in self.replies:
             reply = self.replies[site](reply, request)
@@ -81,9 +87,13 @@ class Wiretap:
         return [call.site for call in self.calls]
 
     def to(self, route: str, participant: str = "") -> list[TappedCall]:
-        """The calls of a route, in order; the route is a path without its prefix."""
-        return [call for call in self.calls if call.route == route and participant in ("", call.site.participant)]
+        """The calls of a route, in order, without probes; the route is a path without its prefix."""
+        return [
+            call
+            for call in self.calls
+            if call.route == route and participant in ("", call.site.participant) and not call.is_probe
+        ]
 
     def mutating(self) -> list[TappedCall]:
-        """The calls that may change something: POSTs, without the probes of discovery, which have an empty body."""
-        return [call for call in self.calls if call.request.method == "POST" and call.body]
+        """The calls that may change something: POSTs, without the probes of discovery."""
+        return [call for call in self.calls if call.request.method == "POST" and not call.is_probe]
