@@ -278,7 +278,7 @@ class Controller:
         if self.config.enabled and (self._transport is None or self._discovered is None):
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         return Opening(
-            config=self.config,
+            config=self._listed,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,
