@@ -35,15 +35,6 @@ async def failed_cut(ground: Ground, root: Path) -> Exception:
     return caught.value
 
 
-async def next_cut_works(ground: Ground, root: Path) -> None:
-    """Nobody has to do anything before it."""
-    async with ground.controller(root) as controller:
-        async with controller.cut("next") as cut:
-            assert not await ground.fleet.everybody_accepts()
-        assert controller.store.verify(cut.wire_id).is_good
-    assert await ground.fleet.everybody_accepts()
-
-
 # 409 invalid_phase, capabilities idle with no id
 
 
@@ -55,7 +46,7 @@ async def test_the_idle_resume_is_healed_by_a_pause_and_a_resume(ground: Ground,
     await failed_cut(ground, root)
     assert ground.said("policy") == ["pause missing_workers", *IDLE_RESUME, "pause 200", "resume 200"]
     assert await ground.ask("policy", PAUSE, ground.wire_id) == "stale_checkpoint"
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)
 
 
 @on_every_ground(coordinated)
@@ -67,7 +58,7 @@ async def test_a_worker_that_never_returns_leaves_it_open_and_its_id_not_used_up
     assert ground.said("policy") == ["pause missing_workers", *healing, *healing, *IDLE_RESUME]
     assert any("could not be used up" in note for note in error.__notes__)
     ground.coordinated.workers.register("w1")
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)
 
 
 @on_every_ground(coordinated)
@@ -78,7 +69,7 @@ async def test_a_silent_worker_is_healed_once_it_acknowledges_again(ground: Grou
     await failed_cut(ground, root)
     healing = [*IDLE_RESUME, "pause missing_workers"]
     assert ground.said("policy") == ["pause missing_workers", *healing, *IDLE_RESUME, "pause 200", "resume 200"]
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)
 
 
 # 409 missing_workers
@@ -97,7 +88,7 @@ async def test_missing_workers_at_the_resume_is_resumed_again_and_never_paused(g
     refused = "resume missing_workers"
     assert ground.said("policy") == ["pause 200", "capabilities 200", "commit 200", refused, refused, "resume 200"]
     assert await ground.fleet.everybody_accepts()
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)
 
 
 @on_every_ground(coordinated)
@@ -148,7 +139,7 @@ async def test_a_stale_healing_pause_is_healed_under_a_fresh_id(ground: Ground, 
         "resume -h1 200",
     ]
     assert await ground.ask("policy", PAUSE, f"{ground.wire_id}-h1") == "stale_checkpoint"
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)
 
 
 # 409 checkpoint_conflict
@@ -173,4 +164,4 @@ async def test_another_cut_that_took_it_before_the_healing_pause_is_left_alone(g
     assert any("another-cut" in note for note in caught.value.__notes__)
     assert (await ground.fleet.phases())["policy"] == ("prepared", "another-cut")
     assert await ground.ask("policy", RESUME, "another-cut") == "200"
-    await next_cut_works(ground, root)
+    await ground.next_cut_works(root)

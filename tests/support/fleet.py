@@ -225,7 +225,7 @@ class Fleet:
             files=files,
         )
 
-    async def phases(self) -> dict[str, tuple[str, str | None]]:
+    async def phases(self) -> dict[str, tuple[str, object]]:
         """For each server the phase of its fence and who holds it."""
         return {name: (app.fence.state.phase.value, app.fence.state.active) for name, app in self.apps.items()}
 

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,9 @@ from support.virtual_loop import VirtualClock, run_virtual
 from quiesce.controller import Controller, OnCompleted
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, parse_config
+from quiesce.fsm.tables.fence import FenceEvent
+from quiesce.participants.server.answers import Answer
+from quiesce.participants.server.fence import Call, LiveFence
 from quiesce.participants.server.mount import mount_coordinator
 from quiesce.participants.server.workers import Workers
 from quiesce.transport import HttpTransport
@@ -35,6 +38,8 @@ from quiesce.transport.token import StaticTokenProvider
 IN_PROCESS, OVER_HTTP = "in process", "over http"
 PREFIX: Final = "/ng-control/v1/"
 DISCOVERY: Final = "quiesce-discovery"
+LONGEST_S: Final = 90.0
+"""A scenario over HTTP that takes this long hangs."""
 CLOSING: Final = ("pause", "prepare", "restore")
 
 Act = Callable[[], object]
@@ -59,7 +64,7 @@ class CoordinatedFleet(Fleet):
         return await super().everybody_accepts() and not any(worker.gate.closed for worker in self.workers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Said:
     """One call of the controller and what came of it. ``what`` is the end of its path."""
 
@@ -76,11 +81,12 @@ class Said:
 
 @dataclass
 class Waylaid:
-    """A transport that keeps what was said, and lets a test act before a call leaves or lose it."""
+    """A transport that keeps what was said, and lets a test act before or after a call, or lose it."""
 
     inner: Transport
     log: list[Said] = field(default_factory=list)
-    acts: dict[tuple[str, str, int], Act] = field(default_factory=dict)
+    before: dict[tuple[str, str, int], Act] = field(default_factory=dict)
+    after: dict[tuple[str, str, int], Act] = field(default_factory=dict)
     lost: set[tuple[str, str, int]] = field(default_factory=set)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -93,24 +99,30 @@ class Waylaid:
             return await self.inner.send(request)
         self.counts[who, what] += 1
         here = (who, what, self.counts[who, what])
-        act = self.acts.pop(here, None)
-        if act is not None and inspect.isawaitable(acted := act()):
-            await acted
+        await _done(self.before.pop(here, None))
+        said = Said(who, what, checkpoint_id)
+        self.log.append(said)
         if here in self.lost:
-            self.log.append(Said(who, what, checkpoint_id))
             raise maybe_applied(request, "lost by the test")
-        return await self._carry(request, Said(who, what, checkpoint_id))
-
-    async def _carry(self, request: ControlRequest, said: Said) -> ControlReply:
         reply = await self.inner.send(request)
-        body = json.loads(reply.body) if reply.body.startswith(b"{") else {}
-        code = body.get("error", {}).get("code")
-        self.log.append(Said(said.who, said.what, said.checkpoint_id, reply.status, code))
+        said.status, said.code = reply.status, _code(reply)
+        await _done(self.after.pop(here, None))
         return reply
 
     async def aclose(self) -> None:
         """Close what is under it."""
         await self.inner.aclose()
+
+
+async def _done(act: Act | None) -> None:
+    if act is not None and inspect.isawaitable(acted := act()):
+        await acted
+
+
+def _code(reply: ControlReply) -> str | None:
+    body = json.loads(reply.body) if reply.body.startswith(b"{") else {}
+    code = body.get("error", {}).get("code")
+    return None if code is None else str(code)
 
 
 @dataclass
@@ -133,25 +145,26 @@ class Ground:
         *,
         on_completed: OnCompleted | None = None,
         without_model_server: bool = False,
-        **settings: float | str,
+        reach_timeout_s: float = 30.0,
+        release_timeout_s: float = 30.0,
     ) -> Controller:
-        """A controller over these servers; ``settings`` are top-level keys."""
+        """A controller over these servers."""
+        times = {"reach_timeout_s": reach_timeout_s, "release_timeout_s": release_timeout_s}
         return Controller(
-            self.config(root, without_model_server=without_model_server, **settings),
+            self._config(root, times, without_model_server=without_model_server),
             transport=self.way,
             on_completed=on_completed,
             observers=(self.fleet.traces.append,),
             clock=self.fleet.clock,
         )
 
-    def config(self, root: Path, *, without_model_server: bool = False, **settings: float | str) -> Config:
-        """Its configuration."""
+    def _config(self, root: Path, times: Mapping[str, float], *, without_model_server: bool) -> Config:
         servers = []
         for name in self.fleet.apps:
             beside = self.urls.get("model_server") if name == "policy" and not without_model_server else None
             also = f', checkpoint_url = "{beside}"' if beside else ""
             servers.append(f'{{ name = "{name}", url = "{self.urls[name]}"{also} }}')
-        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        lines = [f"{key} = {value}" for key, value in times.items()]
         text = "\n".join([f'root = "{root}"', *lines, "[deployment.main]", f"participants = [{', '.join(servers)}]"])
         return parse_config(text, source="ground", directory=root, environment={})
 
@@ -171,7 +184,11 @@ class Ground:
 
     def before(self, who: str, what: str, nth: int, act: Act) -> None:
         """Do something right before the nth such call leaves."""
-        self.way.acts[who, what, nth] = act
+        self.way.before[who, what, nth] = act
+
+    def after(self, who: str, what: str, nth: int, act: Act) -> None:
+        """Do something when the nth such call is answered, before the controller hears of it."""
+        self.way.after[who, what, nth] = act
 
     def lose(self, who: str, what: str, *nths: int) -> None:
         """Lose these calls on their way."""
@@ -190,8 +207,48 @@ class Ground:
             authorized=True,
         )
         reply = await self.way.inner.send(request)
-        code = json.loads(reply.body).get("error", {}).get("code")
-        return str(code or reply.status)
+        return _code(reply) or str(reply.status)
+
+    def arrival(self, who: str, event: FenceEvent) -> asyncio.Event:
+        """Set when such a call is at a participant's fence."""
+        arrived = asyncio.Event()
+        fence: LiveFence = self.fleet.apps[who].fence
+        real = fence.call
+
+        async def call(asked: Call) -> Answer:
+            if asked.event is event:
+                arrived.set()
+            return await real(asked)
+
+        fence.call = call  # type: ignore[method-assign,assignment]  # tells when the call is in
+        return arrived
+
+    async def cancelled_cut(self, root: Path, arrived: asyncio.Event) -> None:
+        """A cut whose caller is cancelled once something has happened; it ends with everybody open."""
+        async with self.controller(root) as controller:
+
+            async def cut() -> None:
+                async with controller.cut("cancelled"):
+                    raise AssertionError("it is cancelled before it is reached")
+
+            cutting = asyncio.ensure_future(cut())
+            waiting = asyncio.ensure_future(arrived.wait())
+            await asyncio.wait({cutting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            cutting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cutting
+            assert controller.unsettled is None
+            assert controller.store.list() == ()
+        assert await self.fleet.everybody_accepts()
+
+    async def next_cut_works(self, root: Path) -> None:
+        """A cut to which nobody had to do anything, and which leaves everybody open."""
+        async with self.controller(root) as controller:
+            async with controller.cut("next") as cut:
+                assert not await self.fleet.everybody_accepts()
+            assert controller.store.verify(cut.wire_id).is_good
+        assert await self.fleet.everybody_accepts()
 
 
 def on_every_ground(build: Callable[[Clock], Fleet]) -> Callable[[Scenario], Callable[[str, Path], None]]:
@@ -203,7 +260,7 @@ def on_every_ground(build: Callable[[Clock], Fleet]) -> Callable[[Scenario], Cal
             if where == IN_PROCESS:
                 run_virtual(_play(scenario, tmp_path, _in_process(build(VirtualClock()))))
             else:
-                asyncio.run(_play(scenario, tmp_path, _over_http(build(SystemClock()))))
+                asyncio.run(_play(scenario, tmp_path, _over_http(build(SystemClock())), LONGEST_S))
 
         test.__name__, test.__doc__ = getattr(scenario, "__name__", "scenario"), scenario.__doc__
         return test
@@ -211,18 +268,25 @@ def on_every_ground(build: Callable[[Clock], Fleet]) -> Callable[[Scenario], Cal
     return made
 
 
-async def _play(scenario: Scenario, root: Path, ground: contextlib.AbstractAsyncContextManager[Ground]) -> None:
-    async with ground as here:
+async def _play(
+    scenario: Scenario,
+    root: Path,
+    ground: contextlib.AbstractAsyncContextManager[Ground],
+    timeout_s: float | None = None,
+) -> None:
+    async with asyncio.timeout(timeout_s), ground as here:
         await scenario(here, root)
 
 
 @contextlib.asynccontextmanager
 async def _in_process(fleet: Fleet) -> AsyncIterator[Ground]:
-    urls = {name: f"http://{name.replace('_', '-')}" for name in _applications(fleet)}
-    apps = {urls[name]: app for name, app in _applications(fleet).items()}
-    inner = AsgiTransport(apps, StaticTokenProvider(fleet.token))
+    inner = AsgiTransport(tokens=StaticTokenProvider(fleet.token))
+    ground = Ground(fleet, {}, Waylaid(inner))
+    for name, app in _applications(ground).items():
+        ground.urls[name] = f"http://{name.replace('_', '-')}"
+        inner.mount(ground.urls[name], app)
     try:
-        yield Ground(fleet, urls, Waylaid(inner))
+        yield ground
     finally:
         await inner.aclose()
 
@@ -230,23 +294,24 @@ async def _in_process(fleet: Fleet) -> AsyncIterator[Ground]:
 @contextlib.asynccontextmanager
 async def _over_http(fleet: Fleet) -> AsyncIterator[Ground]:
     async with contextlib.AsyncExitStack() as stack:
-        applications = _applications(fleet)
-        urls = {name: await stack.enter_async_context(served(app)) for name, app in applications.items()}
         inner = HttpTransport(StaticTokenProvider(fleet.token))
+        ground = Ground(fleet, {}, Waylaid(inner))
+        for name, app in _applications(ground).items():
+            ground.urls[name] = await stack.enter_async_context(served(app))
         stack.push_async_callback(inner.aclose)
-        yield Ground(fleet, urls, Waylaid(inner))
+        yield ground
 
 
-def _applications(fleet: Fleet) -> dict[str, AsgiApplication]:
+def _applications(ground: Ground) -> dict[str, AsgiApplication]:
     """Every server of a fleet; what stands under its name when a call arrives is what answers."""
 
     def standing(name: str) -> AsgiApplication:
         async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - as ASGI has it
-            await fleet.apps[name](scope, receive, send)
+            fleet = ground.fleet
+            server = ground.coordinated.model_server if name == "model_server" else fleet.apps[name]
+            await server(scope, receive, send)
 
         return app
 
-    found = {name: standing(name) for name in fleet.apps}
-    if isinstance(fleet, CoordinatedFleet):
-        found["model_server"] = fleet.model_server
-    return found
+    beside = ["model_server"] if isinstance(ground.fleet, CoordinatedFleet) else []
+    return {name: standing(name) for name in [*ground.fleet.apps, *beside]}
