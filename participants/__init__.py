@@ -21,6 +21,8 @@ from quiesce.participants.errors import (
     Unreachable,
     UnsupportedVerb,
 )
+from quiesce.participants.gym_config import GymConfiguration, GymServer, read_gym_configuration
+from quiesce.participants.gym_config_participants import GymParticipant, GymParticipants, participants_of
 from quiesce.participants.identity import (
     AttemptId,
     capture_key,
@@ -44,6 +46,10 @@ __all__ = [
     "ControlRequestError",
     "Declaration",
     "Discovered",
+    "GymConfiguration",
+    "GymParticipant",
+    "GymParticipants",
+    "GymServer",
     "InvalidIdentity",
     "LiveCapabilities",
     "MaybeApplied",
@@ -65,6 +71,8 @@ __all__ = [
     "load_manifest",
     "manifest_bytes",
     "manifest_schema",
+    "participants_of",
+    "read_gym_configuration",
     "restore_wire_id",
     "takes_part",
     "taking_part",

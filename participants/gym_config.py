@@ -29,6 +29,8 @@ UPSTREAMS_MAX: Final = 10_000
 URL_KEYS: Final = ("base_url", "openai_base_url")
 ROLE_KEY: Final = "instance_role"
 ROLE_LIKENESS: Final = 0.8
+ROLE_KEYS_MAX: Final = 16
+_STATED_ROLES: Final = tuple(role.value for role in InstanceRole)
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 _ASKED: Final = frozenset(component.value for component in Component)
 
@@ -178,14 +180,15 @@ class _Reader:
     def _role(self, half: Half) -> str | None:
         stated = self._known(half.path(ROLE_KEY), half.settings.get(ROLE_KEY))
         if ROLE_KEY not in half.settings:
-            near = get_close_matches(ROLE_KEY, list(half.settings), n=1, cutoff=ROLE_LIKENESS)
+            candidates = [key for key in half.settings if "role" in key.lower()][:ROLE_KEYS_MAX]
+            near = get_close_matches(ROLE_KEY, candidates, n=1, cutoff=ROLE_LIKENESS)
             if near:
                 self.notes.append(f"{half.path(near[0])} is no setting; {ROLE_KEY} is probably meant")
         elif half.component != Component.MODEL.value:
             self.notes.append(f"{half.path(ROLE_KEY)} is stated, but only model servers have one")
-        elif stated is not None and stated not in set(InstanceRole):
+        elif stated is not None and stated not in _STATED_ROLES:
             self.notes.append(f"{half.path(ROLE_KEY)} is neither 'policy' nor 'auxiliary', and so it states nothing")
-        return stated if isinstance(stated, str) and stated in set(InstanceRole) else None
+        return stated if isinstance(stated, str) and stated in _STATED_ROLES else None
 
     def _endpoints(self, path: str, node: Node) -> tuple[str, ...]:
         """The usable URLs of a setting that holds one or a list; all or none, since a part would compare wrongly."""

@@ -16,6 +16,7 @@ from typing import Final
 from quiesce.participants.excerpts import escaped
 from quiesce.participants.gym_config import GymConfiguration, GymServer
 from quiesce.participants.gym_config_yaml import key_path
+from quiesce.participants.urls import check_base_url
 
 __all__ = ["Located", "is_loopback", "is_wildcard", "located"]
 
@@ -79,13 +80,14 @@ class _Locating:
     def _url(self, server: GymServer) -> str | None:
         """The URL, or None and a problem where the server would be asked."""
         host, problem = self._host(server)
-        problem = problem or _port_problem(server)
+        url = f"http://{_in_url(host)}:{server.port}"
+        problem = problem or _port_problem(server) or _url_problem(server, url)
         if problem:
             if server.is_asked:
                 self._problems.append(problem)
             return None
         self._connected[server.name] = host
-        return f"http://{_in_url(host)}:{server.port}"
+        return url
 
     def _host(self, server: GymServer) -> tuple[str, str]:
         """What to connect to, or an empty text and a problem."""
@@ -132,6 +134,15 @@ def _port_problem(server: GymServer) -> str:
             "take it from the process that starts the servers (gym_head)"
         )
     return "" if 1 <= server.port <= PORT_MAX else f"{where} is not between 1 and {PORT_MAX}"
+
+
+def _url_problem(server: GymServer, url: str) -> str:
+    """What the shared rules for base URLs have against it, which is nothing where its parts are in order."""
+    try:
+        check_base_url(url)
+    except ValueError:
+        return f"{_path(server)} has an address that makes no URL"
+    return ""
 
 
 def _shared(servers: Sequence[GymServer], connected: Mapping[str, str]) -> Iterator[str]:

@@ -218,7 +218,7 @@ def _resolved(half: Half, key: str, interpolations: Interpolations) -> Node:
     try:
         return interpolations.value(half.settings.get(key))
     except Unresolved as reason:
-        raise _Bad(f"{half.path(key)} {reason}: write it out, or ask the head server (gym_head)") from None
+        raise _Bad(f"{half.path(key)} {reason}: write it out there, or list the servers under participants") from None
 
 
 def _port(half: Half, port: Node) -> int:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TEXT_BYTES_MAX: Final = 4 << 20
-NODES_MAX: Final = 200_000
+NODES_MAX: Final = 100_000
 """Keys and values, each alias counted with all that it stands for."""
 DEPTH_MAX: Final = 64
 ALIASES_MAX: Final = 256
