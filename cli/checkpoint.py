@@ -56,7 +56,10 @@ def _checkpoint(
         settings = load_config(config)
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
-    result = run(lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed), as_json=as_json)
+    ended = f"everybody accepts work; whether the snapshot was published says `quiesce verify {named}`"
+    result = run(
+        lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed), as_json=as_json, when_ended=ended
+    )
     if as_json:
         emit_json({"ok": True, **result.to_json()})
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -171,6 +172,7 @@ async def _run(server: uvicorn.Server, listening: socket.socket, settings: Serve
     sys.stdout.flush()
     with contextlib.suppress(asyncio.CancelledError):
         await server.main_loop()
+    logging.getLogger("uvicorn.error").disabled = True  # calls that the end cuts off are no faults
     await server.shutdown(sockets=[listening])
 
 

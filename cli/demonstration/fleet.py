@@ -92,7 +92,8 @@ class Fleet:
 
     async def _start(self, role: Role, url: str, listening: socket.socket, options: Sequence[str]) -> Server:
         number = listening.fileno()
-        command = [sys.executable, "-m", "quiesce.cli.main", "serve", role.value, f"--fd={number}", "--until-eof"]
+        # -P: modules in the user's working directory are none of ours
+        command = [sys.executable, "-P", "-m", "quiesce.cli.main", "serve", role.value, f"--fd={number}", "--until-eof"]
         command += [f"--fence={self._fence}", f"--latency-s={LATENCY_S[role]}", *options]
         with _log_of(self.directory, role).open("wb") as stderr:
             child = await asyncio.create_subprocess_exec(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,11 @@ from support.command import Command, last_object
 from support.workload import Deployment, deployment
 
 from quiesce.cli.workload import course
+from quiesce.cli.workload.tools import Tools
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.control_token import TOKEN_VARIABLES
+from quiesce.participants.identity import AttemptId
 
 FENCES = [FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE]
 
@@ -151,6 +156,70 @@ def test_a_restore_into_used_servers_is_held_or_aborted(quiesce: Command, tmp_pa
         assert found["type"] == "RestoreFailed"
         assert "main/policy_model" in found["failed"]
         assert servers.phases() != {"idle"}
+
+
+def test_a_restore_that_fails_once_is_retried_under_its_id(
+    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What failed is tried again, what had succeeded stays, and everybody is resumed."""
+    with deployment(latency_s=0.2) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        servers.run("live", turns=20)
+        servers.arrivals.wait(Role.RESOURCES, "/append", times=2)
+        assert quiesce("checkpoint", "--label", "a", *config).exit_code == 0
+    restore, failures = Tools.restore, [ValueError("not yet")]
+
+    def restore_later(tools: Tools, attempt: AttemptId, state: Mapping[str, object]) -> None:
+        if failures:
+            raise failures.pop()
+        restore(tools, attempt, state)
+
+    monkeypatch.setattr(Tools, "restore", restore_later)
+    with deployment(latency_s=0, expects_restore=True) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        result = quiesce("restore", "a", "--retries", "2", *config)
+        assert result.exit_code == 0, result.stderr
+        assert "live attempt 0 goes on as attempt 1" in result.stdout
+        assert failures == []
+        assert servers.phases() == {"idle"}
+        assert servers.result("live", turns=20, attempt_index=1)["reward"] == 1.0
+
+
+def test_a_drain_that_takes_too_long_is_exit_one(quiesce: Command, tmp_path: Path) -> None:
+    """Who was how far is named, with what is in flight, and everybody accepts work again."""
+    with deployment(latency_s=30) as servers:
+        config = str(servers.write_config(tmp_path, extra="reach_timeout_s = 0.6"))
+        servers.run("slow", turns=1)
+        servers.arrivals.wait(Role.POLICY, "/v1/responses")
+        result = quiesce("checkpoint", "--config", config, "--json")
+        assert result.exit_code == 1
+        assert servers.phases() == {"idle"}
+    assert last_object(result)["type"] == "DeadlineExceeded"
+    assert "main/policy_model: draining" in result.stderr
+    assert "1 calls in flight" in result.stderr
+
+
+def test_an_interrupted_drain_reopens_everybody(quiesce: Command, tmp_path: Path) -> None:
+    """Ctrl-C while somebody drains is an abort: nothing is published, everybody accepts work, exit 1."""
+    with deployment(latency_s=30) as servers:
+        config = str(servers.write_config(tmp_path))
+        servers.run("slow", turns=1)
+        servers.arrivals.wait(Role.POLICY, "/v1/responses")
+        waiting = threading.Thread(target=interrupt_once, args=(lambda: servers.phases() != {"idle"},))
+        waiting.start()
+        result = quiesce("checkpoint", "--label", "a", "--config", config, "--json")
+        waiting.join(30)
+        assert result.exit_code == 1
+        assert last_object(result)["type"] == "Interrupted"
+        assert servers.phases() == {"idle"}
+    assert quiesce("verify", "a", "--config", config).exit_code == 1
+
+
+def interrupt_once(due: Callable[[], bool]) -> None:
+    """Press Ctrl-C as soon as ``due`` says so."""
+    while not due():
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_snapshot_of_other_servers_is_not_restored(quiesce: Command, idle: Deployment, tmp_path: Path) -> None:

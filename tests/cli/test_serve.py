@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import httpx
 from quiesce.participants.control_token import TOKEN_VARIABLES
 
 TOKEN = "secret-of-the-test"
+CALL = b"POST /v1/responses HTTP/1.1\r\nhost: policy\r\ncontent-length: 99\r\nexpect: 100-continue\r\n\r\n"
 
 
 @contextmanager
@@ -48,14 +50,18 @@ def announced(child: subprocess.Popen[str]) -> dict[str, Any]:  # Any: a JSON ob
 
 
 def test_a_server_says_where_it_is_and_ends_well() -> None:
-    """Its first line is JSON with the URL at which it serves already; a signal ends it with 0; no token is shown."""
-    with served("policy", "--port", "0", "--name", "my_policy", **{TOKEN_VARIABLES[1]: TOKEN}) as child:
+    """Its first line is JSON with the URL at which it serves; a signal ends it with 0 and in silence, work or not."""
+    options = ("--port", "0", "--name", "my_policy", "--latency-s", "3600")
+    with served("policy", *options, **{TOKEN_VARIABLES[1]: TOKEN}) as child:
         line = announced(child)
         assert (line["role"], line["name"], line["pid"]) == ("policy", "my_policy", child.pid)
         capabilities = httpx.get(f"{line['url']}/ng-control/v1/capabilities").json()
         assert (capabilities["name"], capabilities["checkpoint_mode"]) == ("my_policy", "export_restore")
-        child.send_signal(signal.SIGTERM)
-        output, errors = child.communicate(timeout=30)
+        with socket.create_connection(("127.0.0.1", int(line["url"].rpartition(":")[2]))) as caller:
+            caller.sendall(CALL)
+            assert caller.recv(100).startswith(b"HTTP/1.1 100 Continue")  # the server reads the body: it is at work
+            child.send_signal(signal.SIGTERM)
+            output, errors = child.communicate(timeout=30)
     assert child.returncode == 0
     assert output == ""
     assert TOKEN not in errors

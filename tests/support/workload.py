@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,10 +21,35 @@ from quiesce.cli.workload.upstream import identity_headers
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.server import MountedServer
+from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
 
 TOKEN = "workload-token"
 NAMES = {Role.POLICY: "policy_model", Role.AUXILIARY: "judge", Role.AGENT: "agent", Role.RESOURCES: "tools"}
+
+
+class Arrivals:
+    """Which calls have come in; whoever waits for one is told."""
+
+    def __init__(self) -> None:
+        self._count: Counter[tuple[Role, str]] = Counter()
+        self._changed = threading.Condition()
+
+    def noting(self, role: Role, app: ASGIApp) -> ASGIApp:
+        """The application, whose calls are noted."""
+
+        async def noted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                with self._changed:
+                    self._count[role, scope["path"]] += 1
+                    self._changed.notify_all()
+            await app(scope, receive, send)
+
+        return noted
+
+    def wait(self, role: Role, path: str, times: int = 1) -> None:
+        """Wait until a server was called that often."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._count[role, path] >= times, timeout=60), (role, path)
 
 
 @dataclass
@@ -32,6 +58,7 @@ class Deployment:
 
     urls: Mapping[Role, str]
     loop: asyncio.AbstractEventLoop
+    arrivals: Arrivals
     calls: list[Future[httpx.Response]] = field(default_factory=list)
 
     def run(self, rollout_id: str, *, turns: int, attempt_index: int = 0) -> Future[httpx.Response]:
@@ -73,7 +100,7 @@ class Deployment:
 
 
 @contextlib.asynccontextmanager
-async def served_with_lifespan(application: MountedServer, listening: socket.socket) -> AsyncIterator[None]:
+async def served_with_lifespan(application: ASGIApp, listening: socket.socket) -> AsyncIterator[None]:
     """Serve an application, its lifespan included, without touching the signals."""
     config = uvicorn.Config(application, lifespan="on", log_config=None, ws="none", timeout_graceful_shutdown=1)
     config.load()
@@ -88,9 +115,14 @@ async def served_with_lifespan(application: MountedServer, listening: socket.soc
 
 @contextlib.asynccontextmanager
 async def deployed(
-    *, fence: FenceVariant = FenceVariant.STRICT, expects_restore: bool = False, latency_s: float = 0.01
+    *,
+    fence: FenceVariant = FenceVariant.STRICT,
+    expects_restore: bool = False,
+    latency_s: float = 0.01,
+    arrivals: Arrivals | None = None,
 ) -> AsyncIterator[Mapping[Role, str]]:
     """The four servers in this event loop; their URLs."""
+    noting = (arrivals or Arrivals()).noting
     sockets = {role: socket.create_server(("127.0.0.1", 0), backlog=128) for role in Role}
     urls = {role: f"http://127.0.0.1:{listening.getsockname()[1]}" for role, listening in sockets.items()}
     upstreams = {
@@ -103,11 +135,11 @@ async def deployed(
                 role=role,
                 token=TOKEN,
                 fence=fence,
-                latency_s=latency_s,
+                latency_s=0 if role is Role.AGENT else latency_s,
                 upstreams=upstreams.get(role, {}),
                 expects_restore=expects_restore and role is Role.RESOURCES,
             )
-            await stack.enter_async_context(served_with_lifespan(build_server(settings), sockets[role]))
+            await stack.enter_async_context(served_with_lifespan(noting(role, build_server(settings)), sockets[role]))
         yield urls
 
 
@@ -122,8 +154,11 @@ def deployment(
     async def serve() -> None:
         ended = asyncio.Event()
         over.set_result(ended)
-        async with deployed(fence=fence, expects_restore=expects_restore, latency_s=latency_s) as urls:
-            up.set_result(Deployment(urls, asyncio.get_running_loop()))
+        arrivals = Arrivals()
+        async with deployed(
+            fence=fence, expects_restore=expects_restore, latency_s=latency_s, arrivals=arrivals
+        ) as urls:
+            up.set_result(Deployment(urls, asyncio.get_running_loop(), arrivals))
             await ended.wait()
         await _cancel_the_rest()
 
