@@ -67,6 +67,7 @@ def participants_of(configuration: GymConfiguration, *, head_host: str | None = 
     Raises:
         TopologyError: an address that cannot be used from here, one address for two servers, a port that was never
             allocated, a name that may not be used, an entry that may be one of several servers, or no server at all.
+            What is only odd is in its notes.
     """
     places = located(configuration, head_host=head_host)
     asked = [server for server in configuration.servers if server.is_asked]
@@ -76,13 +77,16 @@ def participants_of(configuration: GymConfiguration, *, head_host: str | None = 
         *_bad_names(asked),
         *_nobody(configuration, asked),
     ]
+    notes = _told(configuration, [*places.notes, *configuration.notes, *_notes(configuration, asked)])
     if problems:
-        raise TopologyError([f"{configuration.source}: {problem}" for problem in _bounded(problems)])
-    notes = [*places.notes, *configuration.notes, *_notes(configuration, asked)]
+        error = TopologyError(_told(configuration, problems))
+        for note in notes:
+            error.add_note(note)
+        raise error
     return GymParticipants(
         participants=tuple(_participant(server, places.urls[server.name]) for server in asked),
         policy_base_urls=configuration.policy_base_urls,
-        notes=tuple(f"{configuration.source}: {note}" for note in _bounded(notes)),
+        notes=notes,
     )
 
 
@@ -161,6 +165,8 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(listed[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _bounded(sentences: Sequence[str]) -> list[str]:
+def _told(configuration: GymConfiguration, sentences: Sequence[str]) -> tuple[str, ...]:
+    """Sentences with their source, at most 50 of them."""
     more = len(sentences) - SENTENCES_MAX
-    return [*sentences[:SENTENCES_MAX], *([f"and {more} more"] if more > 0 else [])]
+    shown = [*sentences[:SENTENCES_MAX], *([f"and {more} more"] if more > 0 else [])]
+    return tuple(f"{configuration.source}: {sentence}" for sentence in shown)

@@ -254,6 +254,26 @@ def test_a_saved_printout_is_refused(name: str) -> None:
     assert "gym_head" in str(caught.value)
 
 
+def test_a_refusal_carries_what_is_only_odd() -> None:
+    """One round of correction is enough: what else was noticed stands in the error's notes."""
+    text = text_of("entries_without_server").replace("port: 5004", "port: 5005")
+    with pytest.raises(TopologyError, match="other_key_first and two_components have the same address") as caught:
+        participants_of(read_gym_configuration(text, source="here"))
+    assert len(caught.value.__notes__) == 4
+    assert caught.value.__notes__[0].startswith("here: other_key_first begins with owner")
+
+
+def test_sentences_are_bounded() -> None:
+    """Fifty problems are told, and how many more there are."""
+    text = "".join(
+        f"s{number}: {{resources_servers: {{x: {{entrypoint: a, host: h, port: -1}}}}}}\n" for number in range(60)
+    )
+    with pytest.raises(TopologyError) as caught:
+        participants_of(read_gym_configuration(text, source="here"))
+    assert len(caught.value.problems) == 51
+    assert caught.value.problems[-1] == "here: and 10 more"
+
+
 def test_every_trap_has_a_configuration() -> None:
     """None of the seventeen is forgotten, and no file lies about untested."""
     numbers = {trap.number for trap in TRAPS.values()} | {number for number, _ in REFUSED.values()}
