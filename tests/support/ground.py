@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -251,11 +251,13 @@ class Ground:
         assert await self.fleet.everybody_accepts()
 
 
-def on_every_ground(build: Callable[[Clock], Fleet]) -> Callable[[Scenario], Callable[[str, Path], None]]:
-    """Make a scenario a test that is run on both grounds."""
+def on_every_ground(
+    build: Callable[[Clock], Fleet], *, grounds: Sequence[str] = (IN_PROCESS, OVER_HTTP)
+) -> Callable[[Scenario], Callable[[str, Path], None]]:
+    """Make a scenario a test that is run on both grounds; one that takes long is left to virtual time."""
 
     def made(scenario: Scenario) -> Callable[[str, Path], None]:
-        @pytest.mark.parametrize("where", [IN_PROCESS, OVER_HTTP])
+        @pytest.mark.parametrize("where", grounds)
         def test(where: str, tmp_path: Path) -> None:
             if where == IN_PROCESS:
                 run_virtual(_play(scenario, tmp_path, _in_process(build(VirtualClock()))))
