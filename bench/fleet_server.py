@@ -54,11 +54,8 @@ class Participant(asyncio.Protocol):
         workers = {"acknowledged": 1, "expected": 1}
         if path == "capabilities":
             return 200, _capabilities(self._port, self._fences.get(self._port))
-        if path == "model-admission/status":
-            if not parse_qs(urlsplit(target).query):
-                return 422, {"detail": []}
-            return 409, {"error": {"code": "invalid_phase", "detail": "idle"}}
-        if not sent:
+        asked = parse_qs(urlsplit(target).query) if path == "model-admission/status" else sent
+        if not asked:
             return 422, {"detail": []}
         if path == "model-admission/pause":
             self._fences[self._port] = str(sent["checkpoint_id"])
@@ -66,6 +63,8 @@ class Participant(asyncio.Protocol):
         if path == "model-admission/resume":
             self._fences[self._port] = None
             return 200, {"state": "accepting", "workers": workers, "released_waiters": 0}
+        if path == "model-admission/status":
+            return 409, {"error": {"code": "invalid_phase", "detail": "idle"}}
         return 404, {"detail": method}
 
 

@@ -100,7 +100,7 @@ class Opening:
         return PhasedRestore(runner, self._budgets(), storage)
 
     async def stage(self, checkpoint_id: str, deployments: Collection[str]) -> Staged:
-        """Make the folder of a new snapshot; when cancelled meanwhile, remove it again, since no thread can be stopped."""
+        """Make the folder of a new snapshot; when cancelled meanwhile, remove it again: no thread can be stopped."""
         try:
             return await finish_first(asyncio.to_thread(self.store.stage, checkpoint_id, deployments))
         except asyncio.CancelledError:

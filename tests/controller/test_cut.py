@@ -9,7 +9,7 @@ import pytest
 from support.fleet import FENCES, Fleet, keep
 from support.virtual_loop import virtual_time
 
-from quiesce.controller import CompletedResult, DeadlineExceeded, Unacknowledged
+from quiesce.controller import CompletedResult, Controller, DeadlineExceeded, Unacknowledged
 from quiesce.controller.errors import StorageFailed
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.errors import InvalidIdentity
@@ -60,6 +60,12 @@ async def test_an_exception_inside_the_cut_undoes_it(tmp_path: Path, fence: Fenc
     assert list((tmp_path / ".quiesce" / "staging").iterdir()) == []
 
 
+async def cut_within(controller: Controller, timeout_s: float) -> None:
+    """A cut that cannot be reached, since a call stays open; its caller gives up after a while."""
+    async with asyncio.timeout(timeout_s), controller.cut("step-1"):
+        raise AssertionError("the cut cannot have been reached")
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.5, 3.0, 6.0, 20.0])
 @pytest.mark.parametrize("fence", FENCES)
 @virtual_time
@@ -73,9 +79,7 @@ async def test_a_cancelled_cut_reopens_everybody_and_then_the_cancellation_goes_
     await fleet.call_began.wait()
     async with fleet.controller(tmp_path) as controller:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(after_s):
-                async with controller.cut("step-1"):
-                    raise AssertionError("a call is open, so the cut cannot be reached")
+            await cut_within(controller, after_s)
         assert await fleet.everybody_accepts()
         assert controller.store.list() == ()
     fleet.let_calls_end.set()

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
