@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.errors import StorageFailed
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.root_layout import DEPLOYMENTS
 from quiesce.controller.snapshots import SnapshotStore
@@ -91,7 +92,14 @@ class CutStorage:
         self.store.discard(self.staged.wire_id)
 
     def published(self) -> Publication:
-        return self.store.published(self.staged.wire_id)
+        found = self.store.published(self.staged.wire_id)
+        if found is not Publication.PUBLISHED or self._manifest is None:
+            return found
+        try:
+            self.publish()  # it stands; what is repeated is making its name durable
+        except StorageFailed:
+            return Publication.UNKNOWN
+        return Publication.PUBLISHED
 
     def _compose(self) -> SnapshotManifest:
         trainer = self.store.trainer_files(self.staged)

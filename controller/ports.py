@@ -60,5 +60,8 @@ class SnapshotPort(Protocol):
         ...
 
     def published(self) -> Publication:
-        """Whether the snapshot stands in its place with a valid manifest; UNKNOWN when that cannot be read."""
+        """Whether the snapshot stands in its place with a valid manifest, and would still after a crash.
+
+        UNKNOWN when that cannot be read, or its name cannot be made durable.
+        """
         ...

@@ -194,23 +194,26 @@ class TransactionRunner:
         for place, command in enumerate(commands):
             if not isinstance(command, m.Record):
                 self._performers[type(command)](command)
-            elif not await self._record(command):
+            elif not await self._record(command) and command.barrier:
                 self._fail_rest(commands[place + 1 :])
+                self._post(m.RecordFailed())
                 return
 
     async def _record(self, command: m.Record) -> bool:
-        """Write a record down; False when it was a barrier and is not durable."""
+        """Write a record down and tell the step; False when it could not be written, and so waits for the next one."""
         self.ledger.note_step(command.trace, self.now_s())
         call, reply = self.ledger.last_exchange(command.trace.subject)
         record = JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
+        is_written = True
         try:
             await self._ports.records.append(record, barrier=command.barrier)
         except StorageFailed as error:
             self.ledger.errors.append(error)
-            self._post(m.RecordFailed())
-            return not command.barrier
+            is_written = False
+            if not command.barrier:
+                self._post(m.RecordFailed())
         self._tell(command.trace)
-        return True
+        return is_written
 
     def _tell(self, trace: TraceRecord) -> None:
         self._log.info(
@@ -229,7 +232,10 @@ class TransactionRunner:
                 self._log.warning("observer_failed", error=repr(error))
 
     def _fail_rest(self, commands: Sequence[m.Command]) -> None:
-        """Contract 3: what was not done because a barrier failed is answered as not done."""
+        """Contract 3: what was not done because a barrier failed is answered as not done, before anything follows from it.
+
+        So nobody is sent a resume whose first call never left.
+        """
         for command in commands:
             if isinstance(command, m.Call):
                 self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=False))
