@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine, require
+from quiesce.fsm.errors import DefinitionError
 from quiesce.fsm.members import Draft, call_outstanding, fire_member, fire_release, may_run_on
 from quiesce.fsm.tables.joint import JOINT, TRIED_AT_REST
 from quiesce.fsm.tables.participant import ANSWERS, RECORDED, ParticipantEvent, ParticipantState
@@ -22,6 +23,9 @@ from quiesce.fsm.waves import meets, send_due_waves, wave_count
 
 __all__ = ["advance"]
 
+ROUNDS_MAX: Final = 100
+"""Rounds of steps that one event may lead to by itself; a cut over any number of participants needs a few."""
+
 
 def advance(state: State, event: m.Event, engine: Engine) -> tuple[State, tuple[m.Command, ...]]:
     """The state after ``event`` and what is to be done, records first. Pure.
@@ -30,6 +34,7 @@ def advance(state: State, event: m.Event, engine: Engine) -> tuple[State, tuple[
     (commit before paused, resume from idle) raises and changes nothing.
 
     Raises:
+        DefinitionError: the tables go in circles.
         IllegalTransition: the request has no row in this state.
         GuardRefused: it has one, and its guards are named.
     """
@@ -41,13 +46,14 @@ def advance(state: State, event: m.Event, engine: Engine) -> tuple[State, tuple[
 
 def _run_to_rest(draft: Draft) -> None:
     """Take every step that follows by itself: queued events, waves that are due, joint rules; to a fixed point."""
-    while True:
+    for _ in range(ROUNDS_MAX):
         while draft.queue:
             event, why = draft.queue.pop(0)
             _fire(draft, event, why)
         send_due_waves(draft)
         if not draft.queue and not _joint_step(draft):
             return
+    raise DefinitionError(f"the tables go in circles at '{draft.transaction.value}': a rule keeps what it waits for")
 
 
 def _joint_step(draft: Draft) -> bool:

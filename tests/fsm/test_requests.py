@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import Enum
 from itertools import product
+from typing import TypeVar
 
 import pytest
 from support.scripted_fleet import Fleet, agent, auxiliary, policy, resources
@@ -13,10 +16,13 @@ from quiesce.fsm.advance import advance
 from quiesce.fsm.engine import Engine, TableEngine
 from quiesce.fsm.errors import DefinitionError, GuardRefused, IllegalTransition
 from quiesce.fsm.machine import TransitionsEngine
-from quiesce.fsm.rows import Accepted
+from quiesce.fsm.rows import Accepted, Facts, Refused, Table
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
 from quiesce.fsm.transaction import PARTICIPANTS_MAX, MemberSpec, Plan, initial_state
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
 
 REQUESTS: dict[TransactionEvent, m.Event] = {
     TransactionEvent.BEGIN: m.Begin(),
@@ -141,6 +147,24 @@ def test_a_timer_of_a_stranger_changes_nothing() -> None:
     fleet = cut().begin()
     after, commands = advance(fleet.state, m.TimerFired(m.Timer.POLL, ParticipantKey("main", "nobody")), TableEngine())
     assert (after, commands) == (fleet.state, ())
+
+
+class _Circling(TableEngine):
+    """An engine with a bug: what ends a transaction leaves it where it was."""
+
+    def step(self, table: Table[S, E], state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
+        """As the table says, except that an ended reopening is not ended."""
+        result = super().step(table, state, event, facts)
+        if isinstance(result, Accepted) and result.row.event is TransactionEvent.ALL_RELEASED:
+            return Accepted(replace(result.row, target=result.row.source, effects=()))
+        return result
+
+
+def test_tables_that_go_in_circles_are_said_to() -> None:
+    """A rule that keeps what it waits for is an error with the state's name, not an endless loop."""
+    fleet = cut(_Circling()).to(TransactionState.PAUSED).ask(m.AbortRequested())
+    with pytest.raises(DefinitionError, match="go in circles at 'aborting'"):
+        fleet.run()
 
 
 # plans

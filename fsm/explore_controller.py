@@ -1,0 +1,206 @@
+"""The controller, as the explorer sees it: the real core with what its runner owes it.
+
+State is the core's own state, the timers that are armed, and the errands (consult, verify, publish, probe) that have
+not been answered. Every step is ``advance`` on one event; a batch whose barrier cannot be made durable is played as the
+runner's contract says (``quiesce.fsm.transaction``, 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from quiesce.fsm import messages as m
+from quiesce.fsm.advance import advance
+from quiesce.fsm.engine import Engine, TableEngine
+from quiesce.fsm.explore_site import Fault, Flight
+from quiesce.fsm.rows import Accepted
+from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
+from quiesce.fsm.transaction import Plan, State, initial_state
+from quiesce.fsm.vocabulary import ParticipantKey
+
+__all__ = ["Controller", "ControllerAutomaton", "ControllerStep", "Moved"]
+
+Errand = m.Consult | m.Verify | m.Publish | m.Probe
+Armed = tuple[m.Timer, ParticipantKey | None]
+
+
+class Controller(NamedTuple):
+    """The core, its armed timers, what it waits for beside calls, and what the world knows better than it.
+
+    ``published``: the snapshot stands in its place. ``told_to_abort``: somebody asked for an abort of a
+    restore by name.
+    """
+
+    core: State
+    armed: frozenset[Armed] = frozenset()
+    errands: frozenset[Errand] = frozenset()
+    published: bool = False
+    told_to_abort: bool = False
+
+
+class Moved(NamedTuple):
+    """Where an event led: the controller after it, and the calls that leave (place of the member, call)."""
+
+    target: Controller
+    calls: tuple[tuple[int, Flight], ...] = ()
+    barrier: bool = False
+
+
+class ControllerStep(NamedTuple):
+    """One thing that the controller can meet by itself; ``waits_for`` is a place at which nothing may run any more."""
+
+    action: str
+    fault: Fault | None
+    event: m.Event
+    publishes: bool = False
+    waits_for: int | None = None
+
+
+_ALWAYS_FIRE: Final = frozenset({m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF, m.Timer.PROBE})
+_OVER: Final = frozenset({TransactionState.RESUMED, TransactionState.ABORTED})
+_ASKED: Final[Mapping[TransactionState, m.Event]] = {
+    TransactionState.IDLE: m.Begin(),
+    TransactionState.PAUSED: m.CommitRequested(),
+    TransactionState.COMMITTED: m.PublishRequested(),
+    TransactionState.RESTORED: m.ReleaseRequested(),
+}
+
+
+@dataclass(frozen=True)
+class ControllerAutomaton:
+    """Everything that can happen to the controller of one plan, on an engine."""
+
+    plan: Plan
+    engine: Engine = TableEngine()  # noqa: RUF009 - it has no state
+
+    def initial(self) -> Controller:
+        """Before the transaction begins."""
+        return Controller(initial_state(self.plan))
+
+    @cached_property
+    def _enumerated(self) -> dict[tuple[Controller, m.Event], tuple[Moved, ...]]:
+        return {}
+
+    def moves(self, controller: Controller, event: m.Event) -> tuple[Moved, ...]:
+        """Where an event leads, and where it leads if its barrier record fails; enumerated once."""
+        known = self._enumerated.get((controller, event))
+        if known is None:
+            moved = self._move(controller, event)
+            failed = (self._move_unrecorded(controller, event),) if moved.barrier else ()
+            known = self._enumerated[controller, event] = (moved, *failed)
+        return known
+
+    def _move(self, controller: Controller, event: m.Event) -> Moved:
+        """Take one event in and note what it asks for."""
+        core, commands = advance(controller.core, event, self.engine)
+        calls = tuple(
+            (self.plan.index[command.key], Flight(command.leg, command.verb, command.id_index))
+            for command in commands
+            if isinstance(command, m.Call)
+        )
+        barrier = any(isinstance(command, m.Record) and command.barrier for command in commands)
+        return Moved(_noted(controller, core, event, commands), calls, barrier)
+
+    def _move_unrecorded(self, controller: Controller, event: m.Event) -> Moved:
+        """Take one event in whose barrier record fails: nothing of its batch is done, and all of it is reported."""
+        core, commands = advance(controller.core, event, self.engine)
+        moved = Moved(_noted(controller, core, event, ()))
+        calls: list[tuple[int, Flight]] = []
+        for told in (m.RecordFailed(), *_undone(commands)):
+            moved = self._move(moved.target, told)
+            calls += moved.calls
+        return Moved(moved.target, tuple(calls))
+
+    def steps(self, controller: Controller) -> Iterator[ControllerStep]:
+        """Everything that can come to the controller from elsewhere than a participant."""
+        yield from self._timers(controller)
+        yield from self._requests(controller)
+        for errand in sorted(controller.errands, key=str):
+            yield from _errand_ends(errand, published=controller.published)
+
+    def _timers(self, controller: Controller) -> Iterator[ControllerStep]:
+        for timer, key in sorted(controller.armed, key=str):
+            event = m.TimerFired(timer, key)
+            action = f"timer {timer}" + ("" if key is None else f" of {key}")
+            if timer is m.Timer.OUTSTANDING and key is not None:
+                yield ControllerStep(action, None, event, waits_for=self.plan.index[key])
+            else:
+                yield ControllerStep(action, None if timer in _ALWAYS_FIRE else Fault.DEADLINE, event)
+
+    def _requests(self, controller: Controller) -> Iterator[ControllerStep]:
+        state = controller.core.transaction
+        if state in _ASKED:
+            yield ControllerStep(f"asked to {type(_ASKED[state]).__name__}", None, _ASKED[state])
+        if controller.core.rested and self._possible(state, TransactionEvent.RETRY_REQUESTED):
+            yield ControllerStep("asked to retry", Fault.RETRY, m.RetryRequested())
+        held = state is TransactionState.RESTORE_FAILED
+        if held or self._possible(state, TransactionEvent.ABORT_REQUESTED):
+            yield ControllerStep("asked to abort", None if held else Fault.ABORT, m.AbortRequested())
+        if not held and self._possible(state, TransactionEvent.CANCELLED):
+            yield ControllerStep("the caller goes away", Fault.ABORT, m.Cancelled())
+        if not controller.core.rested and state is not TransactionState.IDLE:
+            yield ControllerStep("a record fails", Fault.STORE, m.RecordFailed())
+
+    def _possible(self, state: TransactionState, event: TransactionEvent) -> bool:
+        return isinstance(self.engine.step(TRANSACTION, state, event, {}), Accepted)
+
+
+def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[m.Command, ...]) -> Controller:
+    told = controller.told_to_abort or (core.plan.is_restore and isinstance(event, m.AbortRequested))
+    if core.transaction in _OVER:
+        # nothing that still fires or is answered can move it any more
+        return Controller(core, published=controller.published, told_to_abort=told)
+    armed, errands = set(controller.armed), set(controller.errands)
+    if isinstance(event, m.TimerFired):
+        armed.discard((event.timer, event.key))
+    errands -= {errand for errand in errands if _answers(event, errand)}
+    for command in commands:
+        if isinstance(command, m.Arm):
+            armed.add((command.timer, command.key))
+        elif isinstance(command, m.Disarm):
+            armed.discard((command.timer, command.key))
+        elif isinstance(command, m.Consult | m.Verify | m.Publish | m.Probe):
+            errands.add(command)
+    return Controller(core, frozenset(armed), frozenset(errands), controller.published, told)
+
+
+def _answers(event: m.Event, errand: Errand) -> bool:
+    if isinstance(event, m.Publication):
+        return isinstance(errand, m.Publish | m.Probe)
+    if isinstance(event, m.Verification):
+        return errand == m.Verify(event.key)
+    return isinstance(event, m.ReceiptsReady | m.ConsultFailed) and errand == m.Consult(event.key)
+
+
+def _undone(commands: tuple[m.Command, ...]) -> Iterator[m.Event]:
+    for command in commands:
+        if isinstance(command, m.Call):
+            yield m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=False)
+        elif isinstance(command, m.Publish):
+            yield m.Publication.NOT_PUBLISHED
+
+
+def _errand_ends(errand: Errand, *, published: bool) -> Iterator[ControllerStep]:
+    if isinstance(errand, m.Verify):
+        for accepted in (True, False):
+            word = "holds" if accepted else "does not hold"
+            fault = None if accepted else Fault.FAILURE
+            event = m.Verification(errand.key, accepted)
+            yield ControllerStep(f"the export of {errand.key} {word} what it said", fault, event)
+    elif isinstance(errand, m.Consult):
+        yield ControllerStep(f"the trainer owns the results of {errand.key}", None, m.ReceiptsReady(errand.key))
+        yield ControllerStep(
+            f"the trainer fails to own the results of {errand.key}", Fault.FAILURE, m.ConsultFailed(errand.key)
+        )
+    elif isinstance(errand, m.Publish):
+        yield ControllerStep("the rename happens", None, m.Publication.PUBLISHED, publishes=True)
+        yield ControllerStep("the rename fails", Fault.STORE, m.Publication.NOT_PUBLISHED)
+        yield ControllerStep("the rename happens, unseen", Fault.STORE, m.Publication.UNKNOWN, publishes=True)
+        yield ControllerStep("the rename fails, unseen", Fault.STORE, m.Publication.UNKNOWN)
+    else:
+        found = m.Publication.PUBLISHED if published else m.Publication.NOT_PUBLISHED
+        yield ControllerStep(f"the snapshot is looked for: {found}", None, found)
+        yield ControllerStep("the snapshot is looked for in vain", Fault.STORE, m.Publication.UNKNOWN)

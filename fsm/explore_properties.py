@@ -1,0 +1,142 @@
+"""What must hold in every state of the composed system, and what some state must have.
+
+Most are decided from the controller and one site at a time, so that a verdict is found once for each pair that occurs.
+Three are seen only in a step, since they tie sites to each other or a site to its past; their names are here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from quiesce.fsm.explore_answers import reading
+from quiesce.fsm.explore_controller import Controller
+from quiesce.fsm.explore_site import Site, is_unsettled, mixes_ids
+from quiesce.fsm.tables.participant import ParticipantState
+from quiesce.fsm.tables.release import ReleaseState
+from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.transaction import is_owed
+from quiesce.fsm.vocabulary import Outcome
+
+__all__ = [
+    "ALWAYS",
+    "PUBLISHED_WHOLE",
+    "QUIESCED_BEFORE_EXPORT",
+    "SOMETIMES",
+    "USED_UP_IDS_STAY_SO",
+    "Claim",
+    "broken_by_controller",
+    "broken_by_site",
+    "is_over",
+    "seen_in",
+]
+
+
+class Claim(NamedTuple):
+    """A named property and what it means."""
+
+    name: str
+    meaning: str
+
+
+ALWAYS: Final = (
+    Claim("quiesced_before_export", "an export begins only while every participant of the cut is closed and drained"),
+    Claim("published_whole", "what is published has everyone's export, and everyone is still quiesced"),
+    Claim("used_up_ids_stay_so", "an id that was used up never closes a participant again"),
+    Claim("never_published_and_aborted", "a snapshot that stands is never undone"),
+    Claim("restore_undone_by_request", "what was imported is opened by its release or by an explicit abort alone"),
+    Claim("doubt_has_a_name", "in doubt names somebody, and a finished transaction owes nobody anything"),
+    Claim("one_id_at_a_time", "no other id is used at a participant while a call of ours can still act there"),
+    Claim("closed_is_known", "whoever is closed on our account is known to be possibly closed"),
+    Claim("settled_is_open", "whoever is reported open is open"),
+    Claim("settled_takes_next_cut", "whoever is reported open has a fence that the next cut can take"),
+    Claim("settled_is_quiet", "nothing of ours that could close runs, or is on its way, at whoever is reported open"),
+    Claim("restored_is_held", "what is restored stays closed until it is released or an abort is asked for"),
+)
+"""What must hold in every state, by place."""
+
+SOMETIMES: Final = (
+    Claim("resumed", "a cut or restore ends with everybody resumed"),
+    Claim("aborted", "one ends undone, with everybody accepting work"),
+    Claim("restored", "everybody is restored and held"),
+    Claim("restore_failed", "half a restore is held closed"),
+    Claim("in_doubt", "somebody could not be proven open in time"),
+    Claim("publish_unknown", "the rename's outcome could not be read"),
+    Claim("healed", "a resume refused from idle was healed by a pause, and everybody accepts work"),
+    Claim("fresh_id", "a fresh id was used up, and everybody accepts work"),
+    Claim("held_by_other", "another controller's id holds a participant, and it is left alone"),
+    Claim("waited", "an outstanding call was waited for before a participant was called open"),
+)
+"""What some state must have, by place."""
+
+_BIT: Final[Mapping[str, int]] = {claim.name: 1 << place for place, claim in enumerate(ALWAYS)}
+QUIESCED_BEFORE_EXPORT: Final = _BIT["quiesced_before_export"]
+PUBLISHED_WHOLE: Final = _BIT["published_whole"]
+USED_UP_IDS_STAY_SO: Final = _BIT["used_up_ids_stay_so"]
+
+_S = TransactionState
+_SETTLED: Final = frozenset({ParticipantState.RESUMED, ParticipantState.ABORTED})
+_OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
+_UNDONE: Final = frozenset({_S.ABORTING, _S.ABORTED, _S.IN_DOUBT_UNPUBLISHED})
+_DOUBT: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED})
+_HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
+_WAITING: Final = frozenset({ReleaseState.AWAITING_OUTSTANDING, ReleaseState.SETTLING})
+
+
+def is_over(controller: Controller) -> bool:
+    """Whether the transaction has ended for good."""
+    return controller.core.transaction in _OVER
+
+
+def broken_by_controller(controller: Controller) -> int:
+    """Bits of the properties of ``ALWAYS`` that the controller's own state breaks."""
+    core = controller.core
+    state = core.transaction
+    named = core.in_doubt()
+    bits = 0
+    if controller.published and state in _UNDONE:
+        bits |= _BIT["never_published_and_aborted"]
+    if core.plan.is_restore and state in _UNDONE and not controller.told_to_abort:
+        touched = any(member.state is not ParticipantState.IDLE for member in core.members)
+        bits |= _BIT["restore_undone_by_request"] if touched else 0
+    if (state in _OVER and named) or (state in _DOUBT and not named):
+        bits |= _BIT["doubt_has_a_name"]
+    return bits
+
+
+def broken_by_site(controller: Controller, place: int, site: Site) -> int:
+    """Bits of the properties of ``ALWAYS`` that one participant breaks together with what is known of it."""
+    member, spec = controller.core.members[place], controller.core.plan.members[place]
+    # a process that expects a restore began closed by itself; another controller's pause is not ours
+    closed = site.fence.closed and not site.owes and not site.intruded
+    bits = 0
+    if mixes_ids(spec, site):
+        bits |= _BIT["one_id_at_a_time"]
+    if closed and not is_owed(member):
+        bits |= _BIT["closed_is_known"]
+    if member.state in _SETTLED:
+        if site.fence.closed and not site.intruded:
+            bits |= _BIT["settled_is_open"]
+        if reading(site.fence, member.id_index) is not Outcome.OPEN and not site.intruded:
+            bits |= _BIT["settled_takes_next_cut"]
+        if is_unsettled(spec, site):
+            bits |= _BIT["settled_is_quiet"]
+    if controller.core.transaction in _HOLDING and member.state is ParticipantState.RESTORED and not site.fence.closed:
+        bits |= _BIT["restored_is_held"]
+    return bits
+
+
+def seen_in(controller: Controller) -> frozenset[str]:
+    """Names of the properties of ``SOMETIMES`` that the controller's state has."""
+    core = controller.core
+    seen = {core.transaction.value}
+    if core.transaction in _DOUBT:
+        seen.add("in_doubt")
+    if core.transaction in _OVER:
+        if any(member.release is ReleaseState.HELD_BY_OTHER for member in core.members):
+            seen.add("held_by_other")
+        seen |= {"healed"} if any(member.heals for member in core.members) else set()
+        seen |= {"fresh_id"} if any(member.id_index for member in core.members) else set()
+    if any(member.release in _WAITING for member in core.members):
+        seen.add("waited")
+    return frozenset(seen & {claim.name for claim in SOMETIMES})

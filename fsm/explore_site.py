@@ -1,0 +1,183 @@
+"""A participant behind a network, as the explorer sees it: its fence, its work in flight, the calls on their way."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from quiesce.fsm import messages as m
+from quiesce.fsm.explore_answers import event_of
+from quiesce.fsm.fence import FenceState, Handler
+from quiesce.fsm.tables.fence import FenceEvent
+from quiesce.fsm.transaction import MemberSpec
+from quiesce.fsm.vocabulary import Outcome, Verb
+
+__all__ = [
+    "CLIENTLESS",
+    "INTRUDER",
+    "Fault",
+    "Flight",
+    "Sight",
+    "Site",
+    "SiteStep",
+    "Stage",
+    "answered",
+    "is_unsettled",
+    "mixes_ids",
+    "runs_on",
+]
+
+
+class Fault(IntEnum):
+    """Classes of faults; each has a budget of its own."""
+
+    LOSS = 0
+    """A request or a reply gets lost, or nothing leaves."""
+    ABANDONED = 1
+    """The client gives up, and the call goes on without it (F17)."""
+    DUPLICATE = 2
+    """A request is delivered a second time, at any later moment."""
+    FAILURE = 3
+    """An operation fails, a check fails, the trainer fails."""
+    DEADLINE = 4
+    """A budget, a wave's patience, a straggler's time or a grace runs out."""
+    STORE = 5
+    """A record fails; a rename fails or cannot be read."""
+    ABORT = 6
+    """Somebody asks for an abort, or the caller goes away."""
+    RETRY = 7
+    """Somebody tries again what rests."""
+    INTRUDER = 8
+    """Another controller's cut closes a participant under its own id."""
+
+
+INTRUDER: Final = "another's"
+"""The id of a controller that is not ours."""
+
+
+class Stage(IntEnum):
+    """How far a call has come."""
+
+    REQUESTED = 0
+    WORKING = 1
+    """Its handler runs, and the client waits for it."""
+    PARKED = 2
+    """A resume waits for what runs."""
+    ANSWERED = 3
+    ADRIFT = 4
+    """Nobody waits for it any more, and it has not been delivered."""
+    PARKED_ADRIFT = 5
+    ECHO = 6
+    """A second copy that the network made; nobody knows of it."""
+
+
+CLIENTLESS: Final = frozenset({Stage.ADRIFT, Stage.PARKED_ADRIFT, Stage.ECHO})
+"""Stages of calls whose answer nobody waits for."""
+_UNDELIVERED: Final = frozenset({Stage.REQUESTED, Stage.ADRIFT, Stage.ECHO})
+_CLOSING: Final = frozenset({FenceEvent.PREPARE, FenceEvent.COMMIT, FenceEvent.RESTORE})
+
+
+class Flight(NamedTuple):
+    """A call on its way."""
+
+    leg: m.Leg
+    verb: Verb
+    id_index: int
+    stage: Stage = Stage.REQUESTED
+    outcome: Outcome | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verb} #{self.id_index}" if self.id_index else self.verb.value
+
+
+class Site(NamedTuple):
+    """All of one participant that matters.
+
+    ``work`` is something in flight while it is closed; ``owes`` a restore that the process expects; ``unowned`` a
+    finished result that the trainer does not own yet; ``intruded`` that another controller has closed it.
+    """
+
+    fence: FenceState = FenceState()
+    work: bool = False
+    owes: bool = False
+    unowned: bool = False
+    intruded: bool = False
+    flights: tuple[Flight, ...] = ()
+
+    def with_flight(self, flight: Flight) -> Site:
+        """This site with one more call on its way."""
+        return self._replace(flights=tuple(sorted((*self.flights, flight), key=repr)))
+
+    def without(self, flight: Flight) -> Site:
+        """This site with one call less."""
+        flights = list(self.flights)
+        flights.remove(flight)
+        return self._replace(flights=tuple(flights))
+
+
+class Sight(NamedTuple):
+    """What a step of a site does that concerns the whole: nothing of it is known to the controller."""
+
+    export_begins: bool = False
+    finished_id_closes: bool = False
+
+
+class SiteStep(NamedTuple):
+    """One thing that can happen at a site: what it costs, where it leads, and what the controller hears of it."""
+
+    action: str
+    fault: Fault | None
+    target: Site
+    event: m.Event | None = None
+    sight: Sight = Sight()
+
+
+def answered(site: Site, flight: Flight, outcome: Outcome) -> Site:
+    """The site with the call's answer on its way, if anybody waits for it."""
+    if flight.stage in CLIENTLESS:
+        return site
+    return site.with_flight(flight._replace(stage=Stage.ANSWERED, outcome=outcome))
+
+
+def runs_on(spec: MemberSpec, site: Site) -> bool:
+    """Whether a call of ours keeps the runner's timer from firing: it ends with the call's deadline.
+
+    An export or import that runs is bounded by no deadline on the recorded servers (wire-protocol 4.7).
+    """
+    bounded = {FenceEvent.PREPARE} | ({FenceEvent.RESUME} if spec.refuses_idle_resume else set())
+    return any(handler.operation in bounded for handler in _ours(site)) or any(
+        flight.stage is Stage.ADRIFT and event_of(flight.verb, spec.role) in _CLOSING | bounded
+        for flight in site.flights
+    )
+
+
+def is_unsettled(spec: MemberSpec, site: Site) -> bool:
+    """Whether something of ours runs here, or is on its way under an id that is not used up."""
+    return any(handler.operation in _CLOSING for handler in _ours(site)) or any(
+        flight.stage in _UNDELIVERED and _closes(spec, flight) and flight.id_index not in site.fence.finished
+        for flight in site.flights
+    )
+
+
+def mixes_ids(spec: MemberSpec, site: Site) -> bool:
+    """Whether another id is used here while a call of ours that can act is not over."""
+    live = [
+        flight
+        for flight in site.flights
+        if flight.stage in {Stage.REQUESTED, Stage.ADRIFT} and flight.id_index not in site.fence.finished
+    ]
+    acting = {handler.id for handler in _ours(site) if handler.operation in _CLOSING}
+    acting |= {flight.id_index for flight in live if _closes(spec, flight)}
+    if not acting:
+        return False
+    used = {flight.id_index for flight in live if flight.verb is Verb.RELEASE}
+    held = {site.fence.active} - {None, INTRUDER}
+    return len(acting | used | held) > 1
+
+
+def _closes(spec: MemberSpec, flight: Flight) -> bool:
+    return event_of(flight.verb, spec.role) in _CLOSING
+
+
+def _ours(site: Site) -> list[Handler]:
+    return [handler for handler in site.fence.running if handler.id != INTRUDER]

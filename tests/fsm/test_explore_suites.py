@@ -1,0 +1,90 @@
+"""The proof: every set-up of every suite is searched to its end, every property holds, and the counts are pinned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.pinned_states import PINNED
+
+from quiesce.fsm.explore import Exploration, explore
+from quiesce.fsm.explore_model import Setup, System
+from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
+from quiesce.fsm.explore_site import Fault
+from quiesce.fsm.explore_suites import SUITES, suite
+from quiesce.fsm.machine import TransitionsEngine
+from quiesce.fsm.tables.fence import FenceVariant
+
+SETUPS = {setup.name: setup for name in SUITES for setup in suite(name)}
+GROUPS = sorted({name.rsplit(", ", 1)[0] for name in SETUPS})
+
+
+def _counts(found: Exploration) -> tuple[int, int, int]:
+    return found.states, found.transitions, found.depth
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_property_holds_in_every_reachable_state(group: str) -> None:
+    """All searches of a pair end by themselves, hold every property that they claim, and see as much as they did."""
+    for name, setup in SETUPS.items():
+        if name.rsplit(", ", 1)[0] != group:
+            continue
+        found = explore(System(setup))
+        assert found.complete
+        assert [str(verdict) + f" {verdict.trace}" for verdict in found.violations()] == [], name
+        assert _counts(found) == PINNED[name], f'    "{name}": {_counts(found)},'
+
+
+def test_every_search_is_pinned() -> None:
+    """No set-up goes uncounted, and no count belongs to a set-up that is gone."""
+    assert set(PINNED) == set(SETUPS)
+
+
+def test_the_suites_cover_every_variant_and_every_class_of_faults() -> None:
+    """Each fence variant takes part in some search, and each class of faults strikes somewhere."""
+    variants = {site.variant for setup in SETUPS.values() for site in setup.sites}
+    assert variants == set(FenceVariant)
+    struck = {fault for setup in SETUPS.values() for fault, times in setup.budgets.items() if times}
+    assert struck == set(Fault)
+
+
+def test_what_is_waived_is_known_and_has_a_reason() -> None:
+    """A property that is not claimed is named with the reason; only what nobody can know is waived."""
+    waived = {(name, reason) for setup in SETUPS.values() for name, reason in setup.waives.items()}
+    assert {name for name, _ in waived} == {"settled_is_quiet", "settled_takes_next_cut"}
+    assert all("known to nobody" in reason for _, reason in waived)
+    assert all(setup.budgets.get(Fault.DUPLICATE) for setup in SETUPS.values() if setup.waives)
+
+
+def test_every_claim_has_a_meaning_and_one_name() -> None:
+    """Properties are named once and say what they mean; each that may be expected is expected by some search."""
+    names = [claim.name for claim in (*ALWAYS, *SOMETIMES)]
+    assert len(set(names)) == len(names)
+    assert all(claim.meaning for claim in (*ALWAYS, *SOMETIMES))
+    expected = {name for setup in SETUPS.values() for name in setup.expects}
+    assert expected == {claim.name for claim in SOMETIMES}
+
+
+def test_the_live_engine_is_explored_as_well() -> None:
+    """On `transitions` a whole search has the same states and transitions: what is proven is what runs."""
+    name = "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, no fault"
+    setup = SETUPS[name]
+    live = replace(setup.controller, engine=TransitionsEngine())
+    assert _counts(explore(System(replace(setup, controller=live)))) == PINNED[name]
+
+
+def test_a_setup_that_makes_no_sense_is_refused() -> None:
+    """A fault that strikes more often than can be counted, or a property that does not exist, is refused by name."""
+    setup = next(iter(SETUPS.values()))
+    with pytest.raises(ValueError, match="0 to 3 times"):
+        replace(setup, budgets={Fault.LOSS: 4})
+    with pytest.raises(ValueError, match=r"no property is called.*always_right"):
+        replace(setup, expects=("always_right",))
+    with pytest.raises(KeyError):
+        suite("no such suite")
+
+
+def test_an_expectation_that_is_not_met_is_a_violation() -> None:
+    """A search that is told to reach what it cannot reports so: it cannot pass by seeing little."""
+    setup: Setup = replace(SETUPS[next(iter(PINNED))], expects=("in_doubt",))
+    assert [verdict.name for verdict in explore(System(setup)).violations()] == ["in_doubt"]
