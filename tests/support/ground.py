@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.fleet import Fleet
+from support.fleet import Fleet, keep
 from support.servers import served
 from support.virtual_loop import VirtualClock, run_virtual
 
@@ -244,7 +244,7 @@ class Ground:
 
     async def next_cut_works(self, root: Path) -> None:
         """A cut to which nobody had to do anything, and which leaves everybody open."""
-        async with self.controller(root) as controller:
+        async with self.controller(root, on_completed=keep) as controller:
             async with controller.cut("next") as cut:
                 assert not await self.fleet.everybody_accepts()
             assert controller.store.verify(cut.wire_id).is_good
@@ -260,7 +260,7 @@ def on_every_ground(
         @pytest.mark.parametrize("where", grounds)
         def test(where: str, tmp_path: Path) -> None:
             if where == IN_PROCESS:
-                run_virtual(_play(scenario, tmp_path, _in_process(build(VirtualClock()))))
+                run_virtual(_play(scenario, tmp_path, in_process(build(VirtualClock()))))
             else:
                 asyncio.run(_play(scenario, tmp_path, _over_http(build(SystemClock())), LONGEST_S))
 
@@ -281,7 +281,8 @@ async def _play(
 
 
 @contextlib.asynccontextmanager
-async def _in_process(fleet: Fleet) -> AsyncIterator[Ground]:
+async def in_process(fleet: Fleet) -> AsyncIterator[Ground]:
+    """The fleet in this loop."""
     inner = AsgiTransport(tokens=StaticTokenProvider(fleet.token))
     ground = Ground(fleet, {}, Waylaid(inner))
     for name, app in _applications(ground).items():
