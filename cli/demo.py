@@ -23,10 +23,10 @@ __all__ = ["register"]
 
 ROLLOUTS: Final = 16
 ROLLOUTS_MIN: Final = 12
-ROLLOUTS_MAX: Final = 500
+ROLLOUTS_MAX: Final = 200
 TURNS: Final = 12
 TURNS_MIN: Final = 6
-TURNS_MAX: Final = 500
+TURNS_MAX: Final = 100
 
 
 def register(app: typer.Typer) -> None:

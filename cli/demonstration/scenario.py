@@ -40,7 +40,8 @@ __all__ = ["DemoFailed", "DemoSettings", "Demonstration"]
 
 LABEL: Final = "demo"
 DEPLOYMENT: Final = "main"
-LIMIT_S: Final = 300.0
+LIMIT_S: Final = 180.0
+LIMIT_A_TURN_S: Final = 0.2
 ErrorT = TypeVar("ErrorT", bound=Exception)
 TRAINER: Final = "trainer"
 
@@ -78,11 +79,12 @@ class Demonstration:
         Raises:
             QuiesceError: something went wrong on the way; a note of it is what the servers' logs say last.
         """
+        limit_s = LIMIT_S + LIMIT_A_TURN_S * sum(rollout.turns for rollout in self._job)
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 await self._carry_through()
         except TimeoutError:
-            raise self._with_logs(DemoFailed(f"it was not done after {LIMIT_S:.0f} s")) from None
+            raise self._with_logs(DemoFailed(f"it was not done after {limit_s:.0f} s")) from None
         except (QuiesceError, ExceptionGroup) as error:
             raise self._with_logs(error) from None
         finally:

@@ -25,6 +25,8 @@ __all__ = ["RolloutFailed", "Trainer"]
 CLOSED_PAUSE_S: Final = 0.05
 """How long to wait before a run that a closed agent refused is sent again."""
 FIRST_GENERATION: Final = 1
+_PATIENT: Final = httpx.Timeout(30.0, read=None)
+"""A reply comes when the rollout is over; whoever runs the trainer bounds all of it."""
 
 
 class RolloutFailed(QuiesceError):
@@ -107,7 +109,7 @@ class Trainer:
     async def _post(self, attempt: AttemptId, body: str) -> httpx.Response:
         headers = {"content-type": "application/json", **identity_headers(attempt, plane="trainer")}
         try:
-            return await self._http.post(f"{self._agent_url}/run", content=body, headers=headers)
+            return await self._http.post(f"{self._agent_url}/run", content=body, headers=headers, timeout=_PATIENT)
         except httpx.HTTPError as error:
             raise RolloutFailed(f"{attempt} got no answer: {type(error).__name__} {error}") from error
 

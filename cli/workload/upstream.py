@@ -21,7 +21,7 @@ __all__ = ["Upstream", "UpstreamFailed", "UpstreamReply", "client", "identity_he
 CALL_TIMEOUT_S: Final = 60.0
 KEEPALIVE_S: Final = 2.0
 """Shorter than uvicorn's 5 s, else some calls meet a connection that is being closed."""
-CONNECTIONS_MAX: Final = 200
+CONNECTIONS_MAX: Final = 1000
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)
 
