@@ -31,7 +31,7 @@ from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import Phase, Role
 
-__all__ = ["Setup", "System", "Whole"]
+__all__ = ["TIMES_MAX", "Setup", "System", "Whole"]
 
 Whole = tuple[int, ...]
 """Controller, one number for each site, budgets, violations."""

@@ -1,0 +1,185 @@
+"""``quiesce check``: search every state of the protocol against every fence variant, and say what holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from quiesce.cli.output import ExitCode, emit_json
+from quiesce.fsm.explore import STATES_MAX, Exploration, Kind, Progress, Verdict, explore
+from quiesce.fsm.explore_model import TIMES_MAX, Setup, System
+from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
+from quiesce.fsm.explore_suites import suite
+
+__all__ = ["Variant", "register"]
+
+
+class Variant(StrEnum):
+    """Whose servers the controller is searched against."""
+
+    STRICT = "strict"
+    GYM_A_SINGLE = "gym_a_single"
+    GYM_A_COORDINATOR = "gym_a_coordinator"
+    MIXED = "mixed"
+
+
+_Watch = Callable[[Progress], None]
+
+_MEANINGS: Final = {claim.name: claim.meaning for claim in (*ALWAYS, *SOMETIMES)}
+_WORDS: Final = {True: "holds", False: "VIOLATED", None: "undecided"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search and how long it took."""
+
+    setup: Setup
+    found: Exploration
+    took_s: float
+
+    @property
+    def speed(self) -> float:
+        """States a second."""
+        return self.found.states / max(self.took_s, 1e-9)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.found.name,
+            "states": self.found.states,
+            "transitions": self.found.transitions,
+            "depth": self.found.depth,
+            "complete": self.found.complete,
+            "seconds": round(self.took_s, 3),
+            "verdicts": [_verdict_json(verdict) for verdict in self.found.verdicts],
+            "not_claimed": dict(self.setup.waives),
+        }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("check")(_check)
+
+
+def _check(
+    *,
+    variant: Annotated[
+        Variant | None, typer.Option(help="Search against this kind of servers alone; without it, against all.")
+    ] = None,
+    times: Annotated[
+        int, typer.Option(min=1, max=TIMES_MAX, help="How often each class of faults may strike in a search.")
+    ] = 1,
+    states_max: Annotated[int, typer.Option(min=1, help="Bound on the states of one search.")] = STATES_MAX,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
+) -> None:
+    """Prove the protocol: search every state of a cut and a restore over two participants, with faults.
+
+    Exits 0 when every property holds in every state, 1 when one is violated or a bound was hit.
+    """
+    searches = []
+    for setup in _setups(variant, times):
+        with _shown(setup.name) as watch:
+            began_s = time.perf_counter()
+            found = explore(System(setup), states_max=states_max, watch=watch)
+            searches.append(_Search(setup, found, time.perf_counter() - began_s))
+        if not as_json:
+            _tell_search(searches[-1])
+    proven = all(search.found.holds for search in searches)
+    if as_json:
+        emit_json({"ok": proven, **_totals(searches), "searches": [search.to_json() for search in searches]})
+    else:
+        _tell_all(searches)
+    if not proven:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _setups(variant: Variant | None, times: int) -> Iterator[Setup]:
+    for chosen in Variant if variant is None else (variant,):
+        yield from suite(chosen, times)
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[_Watch | None]:
+    """How far a search has come, where standard error is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status(name) as status:
+
+        def watch(progress: Progress) -> None:
+            status.update(
+                f"{name}: {progress.states:,} states, {progress.waiting:,} to look at, depth {progress.depth}"
+            )
+
+        yield watch
+
+
+def _tell_search(search: _Search) -> None:
+    found = search.found
+    word = "holds" if found.holds else "VIOLATED" if found.violations() else "bound hit: undecided"
+    typer.echo(
+        f"{found.name}: {found.states:,} states, {found.transitions:,} transitions, depth {found.depth}, "
+        f"{search.speed:,.0f} states/s: {word}"
+    )
+    for verdict in found.violations():
+        typer.echo(f"  {verdict}: {_MEANINGS.get(verdict.name, verdict.kind.value)}")
+        for number, action in enumerate(verdict.trace or (), start=1):
+            typer.echo(f"    {number:3}. {action}")
+
+
+def _tell_all(searches: Sequence[_Search]) -> None:
+    typer.echo("")
+    for (kind, name), verdicts in _by_property(searches).items():
+        held = sum(verdict.holds is True for verdict in verdicts)
+        worst = False if any(verdict.holds is False for verdict in verdicts) else None if held < len(verdicts) else True
+        meaning = f": {_MEANINGS[name]}" if name in _MEANINGS else ""
+        typer.echo(f"{_WORDS[worst]:9}  {kind.value:11}  {name} ({held} of {len(verdicts)} searches){meaning}")
+    for name, reason, count in _not_claimed(searches):
+        typer.echo(f"not claimed  {name} ({count} of {len(searches)} searches): {reason}")
+    totals = _totals(searches)
+    bounded = sum(not search.found.complete for search in searches)
+    end = f"; {bounded} searches were bounded before they saw everything" if bounded else ""
+    typer.echo(
+        f"\n{totals['states']:,} states and {totals['transitions']:,} transitions in {len(searches)} searches, depth "
+        f"{totals['depth']}, {totals['states_per_s']:,} states/s, {totals['seconds']} s{end}"
+    )
+
+
+def _by_property(searches: Sequence[_Search]) -> Mapping[tuple[Kind, str], list[Verdict]]:
+    """Verdicts by property: what always holds first, what is reached last."""
+    collected: dict[tuple[Kind, str], list[Verdict]] = {}
+    for verdict in (verdict for search in searches for verdict in search.found.verdicts):
+        collected.setdefault((verdict.kind, verdict.name), []).append(verdict)
+    order = (Kind.ALWAYS, Kind.NO_DEADLOCK, Kind.RECOVERABLE, Kind.SOMETIMES)
+    return dict(sorted(collected.items(), key=lambda item: order.index(item[0][0])))
+
+
+def _not_claimed(searches: Sequence[_Search]) -> list[tuple[str, str, int]]:
+    waived = [pair for search in searches for pair in search.setup.waives.items()]
+    return [(name, reason, waived.count((name, reason))) for name, reason in sorted(set(waived))]
+
+
+def _totals(searches: Sequence[_Search]) -> dict[str, int | float | bool]:
+    states = sum(search.found.states for search in searches)
+    seconds = sum(search.took_s for search in searches)
+    return {
+        "states": states,
+        "transitions": sum(search.found.transitions for search in searches),
+        "depth": max(search.found.depth for search in searches),
+        "complete": all(search.found.complete for search in searches),
+        "seconds": round(seconds, 3),
+        "states_per_s": round(states / max(seconds, 1e-9)),
+    }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, object]:
+    shown = verdict.holds is False and verdict.trace is not None
+    trace = {"trace": list(verdict.trace or ())} if shown else {}
+    return {"name": verdict.name, "kind": verdict.kind.value, "holds": verdict.holds, **trace}

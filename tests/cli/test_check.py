@@ -1,0 +1,158 @@
+"""``quiesce check`` as a user meets it: states, verdicts, a counterexample, bounds and exit codes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import typer
+from support.pinned_states import PINNED
+from typer.testing import CliRunner, Result
+
+from quiesce.cli import check
+from quiesce.fsm.explore import Progress
+from quiesce.fsm.explore_model import Setup
+from quiesce.fsm.explore_properties import ALWAYS
+from quiesce.fsm.explore_suites import SUITES, suite
+
+FIRST = suite("strict")[0]
+DUPLICATE = next(setup for setup in suite("gym_a_single") if setup.name.endswith("cut, duplicate"))
+
+
+def run(*arguments: str) -> Result:
+    """The command in an application of its own."""
+    app = typer.Typer()
+    app.callback()(lambda: None)  # with one command only, typer would drop its name
+    check.register(app)
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def last_object(result: Result) -> dict[str, Any]:
+    """The JSON object on the last line of standard output."""
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def search_only(monkeypatch: pytest.MonkeyPatch, *setups: Setup) -> None:
+    """Let every suite be these set-ups: a search of all takes longer than a test of the command should."""
+    monkeypatch.setattr(check, "suite", lambda _name, _times: setups)
+
+
+def test_every_suite_can_be_chosen() -> None:
+    """The variants that the command takes are the suites that there are."""
+    assert {variant.value for variant in check.Variant} == set(SUITES)
+
+
+def test_a_proof_says_how_much_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States, transitions, depth and speed of each search, the verdict of each property, and exit 0."""
+    search_only(monkeypatch, FIRST)
+    result = run("--variant", "strict")
+    assert result.exit_code == 0, result.output
+    states, transitions, depth = PINNED[FIRST.name]
+    assert f"{FIRST.name}: {states:,} states, {transitions:,} transitions, depth {depth}, " in result.stdout
+    assert "states/s: holds" in result.stdout
+    for claim in ALWAYS:
+        assert f"holds      always       {claim.name} (1 of 1 searches): {claim.meaning}" in result.stdout
+    assert "holds      recoverable  everybody can accept work again, or is named" in result.stdout
+    assert f"{states:,} states and {transitions:,} transitions in 1 searches" in result.stdout
+
+
+def test_without_a_variant_all_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every variant has its turn, and the totals are over all of them."""
+    search_only(monkeypatch, FIRST)
+    found = last_object(run("--json"))
+    assert found["ok"] is True
+    assert found["complete"] is True
+    assert len(found["searches"]) == len(SUITES)
+    assert found["states"] == PINNED[FIRST.name][0] * len(SUITES)
+    assert found["depth"] == PINNED[FIRST.name][2]
+    verdicts = found["searches"][0]["verdicts"]
+    assert {verdict["kind"] for verdict in verdicts} == {"always", "no deadlock", "recoverable", "sometimes"}
+    assert all(verdict["holds"] is True and "trace" not in verdict for verdict in verdicts)
+
+
+def test_a_violation_is_shown_as_a_list_of_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A property that does not hold is named with its meaning and a shortest way to break it; exit 1."""
+    search_only(monkeypatch, replace(DUPLICATE, waives={}))
+    result = run("--variant", "gym_a_single")
+    assert result.exit_code == 1
+    assert "states/s: VIOLATED" in result.stdout
+    assert "always settled_takes_next_cut: violated: whoever is reported open has a fence" in result.stdout
+    assert "      1. asked to Begin" in result.stdout
+    assert "agent: close arrives, and will again" in result.stdout
+    assert "VIOLATED   always       settled_takes_next_cut (0 of 1 searches)" in result.stdout
+    found = last_object(run("--variant", "gym_a_single", "--json"))
+    assert found["ok"] is False
+    violated = [verdict for verdict in found["searches"][0]["verdicts"] if verdict["holds"] is False]
+    assert {verdict["name"] for verdict in violated} == {"settled_takes_next_cut", "settled_is_quiet"}
+    assert all(verdict["trace"][0] == "asked to Begin" for verdict in violated)
+
+
+def test_what_is_not_claimed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waived property is not counted as holding; it is listed with the reason."""
+    search_only(monkeypatch, DUPLICATE)
+    result = run("--variant", "gym_a_single")
+    assert result.exit_code == 0
+    assert "not claimed  settled_takes_next_cut (1 of 1 searches): a second delivery" in result.stdout
+    assert "always       settled_takes_next_cut" not in result.stdout
+
+
+def test_a_bound_that_is_hit_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too few states allowed the answer is undecided, said so, and exit 1."""
+    search_only(monkeypatch, FIRST)
+    result = run("--variant", "strict", "--states-max", "100")
+    assert result.exit_code == 1
+    assert "bound hit: undecided" in result.stdout
+    assert "1 searches were bounded before they saw everything" in result.stdout
+    found = last_object(run("--variant", "strict", "--states-max", "100", "--json"))
+    assert (found["ok"], found["complete"], found["states"]) == (False, False, 100)
+    assert all(verdict["holds"] is not False for verdict in found["searches"][0]["verdicts"])
+
+
+def test_a_real_variant_is_searched_as_often_as_asked() -> None:
+    """``--times`` is how often a class of faults strikes; the suite itself takes it."""
+    assert {max(setup.budgets.values()) for setup in suite("strict", 2)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--variant", "gym_b"),
+        ("--times", "0"),
+        ("--times", "4"),
+        ("--states-max", "0"),
+        ("--states-max", "many"),
+        ("x",),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_searches_nothing(arguments: tuple[str, ...]) -> None:
+    """An unknown variant, a number out of range or an argument too many is wrong usage: exit 2."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "states/s" not in result.output
+
+
+def test_a_terminal_sees_how_far_the_search_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where standard error is a terminal, the search's progress is shown there while it runs."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    with check._shown("a search") as watch:
+        assert watch is not None
+        watch(Progress(states=1_234, waiting=56, depth=7))
+    captured = capsys.readouterr()
+    assert "a search: 1,234 states, 56 to look at, depth 7" in captured.err
+    assert captured.out == ""
+
+
+def test_elsewhere_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe or a log there is no progress."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with check._shown("a search") as watch:
+        assert watch is None
