@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from quiesce.cli.opened import AsJson
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with, run
-from quiesce.cli.serve import ServedFence
+from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ ROLLOUTS_MAX: Final = 200
 TURNS: Final = 12
 TURNS_MIN: Final = 6
 TURNS_MAX: Final = 100
+
+
+class DemoFence(StrEnum):
+    """How the fences of the demo's servers behave; none of them is behind a coordinator."""
+
+    STRICT = FenceVariant.STRICT.value
+    GYM_A_SINGLE = FenceVariant.GYM_A_SINGLE.value
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +52,7 @@ def _demo(
         Path | None,
         typer.Option("--dir", help="An empty folder for all files (by default a new one).", file_okay=False),
     ] = None,
-    fence: Annotated[ServedFence, typer.Option(help="How the servers' fences behave.")] = ServedFence.STRICT,
+    fence: Annotated[DemoFence, typer.Option(help="How the servers' fences behave.")] = DemoFence.STRICT,
     keep: Annotated[bool, typer.Option(help="Keep the folder: snapshot, configuration, logs, results.")] = True,
     as_json: AsJson = False,
 ) -> None:

@@ -36,6 +36,7 @@ HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 GRACE_S: Final = 2
 LATENCY_S_MAX: Final = 3600.0
+WORKERS_MAX: Final = 64
 _HTTP_URL: Final = TypeAdapter(AnyHttpUrl)
 
 
@@ -44,6 +45,7 @@ class ServedFence(StrEnum):
 
     STRICT = FenceVariant.STRICT.value
     GYM_A_SINGLE = FenceVariant.GYM_A_SINGLE.value
+    GYM_A_COORDINATOR = FenceVariant.GYM_A_COORDINATOR.value
 
 
 def register(app: typer.Typer) -> None:
@@ -57,8 +59,14 @@ def _serve(  # noqa: PLR0913 - one parameter an option
     port: Annotated[int, typer.Option(help="Where to listen; 0 takes a free port.", min=0, max=65535)] = 0,
     name: Annotated[str, typer.Option(help="The server's own name (by default that of its role).")] = "",
     fence: Annotated[
-        ServedFence, typer.Option(help="strict: the kit's own; gym_a_single: as the recorded servers behave.")
+        ServedFence,
+        typer.Option(
+            help="strict: the kit's own; the others: as recorded servers behave, behind a coordinator or not."
+        ),
     ] = ServedFence.STRICT,
+    workers: Annotated[
+        int, typer.Option(help="policy with --fence gym_a_coordinator: how many workers.", min=1, max=WORKERS_MAX)
+    ] = 1,
     upstream: Annotated[
         list[str] | None,
         typer.Option(metavar="ROLE=URL", help="A server that this one calls: policy, auxiliary, resources."),
@@ -92,6 +100,7 @@ def _serve(  # noqa: PLR0913 - one parameter an option
             name=name,
             token=_token(token_variable),
             fence=FenceVariant(fence.value),
+            workers=workers,
             latency_s=latency_s,
             upstreams=_upstreams(upstream or []),
             ledger=ledger,
@@ -168,7 +177,7 @@ async def _run(server: uvicorn.Server, listening: socket.socket, settings: Serve
     if until_eof:
         _end_with_input(server)
     url = f"http://{HOST}:{listening.getsockname()[1]}"
-    typer.echo(json.dumps({"role": settings.role.value, "name": settings.own_name, "url": url, "pid": os.getpid()}))
+    typer.echo(json.dumps({**settings.announced(url), "pid": os.getpid()}))
     sys.stdout.flush()
     with contextlib.suppress(asyncio.CancelledError):
         await server.main_loop()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from quiesce.cli.workload.agent import agent_app
+from quiesce.cli.workload.coordinator import MODEL_SERVER_PATH, CoordinatedPolicy
 from quiesce.cli.workload.judge import judge_app
 from quiesce.cli.workload.policy import policy_app
 from quiesce.cli.workload.tools import Tools, tools_app
@@ -15,6 +16,7 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants import server
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.server.answers import ASGIApp
 
 __all__ = ["DEFAULT_LATENCY_S", "DEFAULT_NAMES", "ServerSettings", "build_server"]
 
@@ -45,6 +47,7 @@ class ServerSettings:
         name: its own name; by default that of its role.
         token: the bearer of its control routes; without one it takes part in nothing.
         fence: how its fence behaves.
+        workers: how many a policy behind a coordinator has.
         latency_s: how long one call takes; for an agent, how long it pauses before a turn.
         upstreams: where the servers are that it calls, by their role; only an agent may know several policies.
         ledger: a policy's directory for its lineage, in memory without one.
@@ -55,6 +58,7 @@ class ServerSettings:
     name: str = ""
     token: str | None = field(default=None, repr=False)
     fence: FenceVariant = FenceVariant.STRICT
+    workers: int = 1
     latency_s: float | None = None
     upstreams: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
     ledger: Path | None = None
@@ -67,6 +71,11 @@ class ServerSettings:
     @property
     def pace_s(self) -> float:
         return DEFAULT_LATENCY_S[self.role] if self.latency_s is None else self.latency_s
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether a coordinator answers for its workers."""
+        return self.fence is FenceVariant.GYM_A_COORDINATOR
 
     def problems(self) -> list[str]:
         """What cannot be, each a sentence; empty when all is well."""
@@ -87,18 +96,30 @@ class ServerSettings:
             for other, urls in self.upstreams.items()
             if len(urls) > 1 and other is not Role.POLICY
         ]
+        if self.coordinated and role is not Role.POLICY:
+            found.append(f"only a policy has a coordinator; leave out --fence {self.fence.value} for role {role.value}")
+        if self.workers != 1 and not self.coordinated:
+            found.append(
+                f"{self.workers} workers need a coordinator that answers for them: add --fence "
+                f"{FenceVariant.GYM_A_COORDINATOR.value}, or leave out --workers"
+            )
         if self.ledger is not None and role is not Role.POLICY:
             found.append(f"only a policy keeps a ledger; leave out --ledger for role {role.value}")
         if self.expects_restore and role is not Role.RESOURCES:
             found.append(f"only a resource server can expect a restore; leave out --expect-restore for {role.value}")
         return found
 
+    def announced(self, url: str) -> dict[str, str]:
+        """What the server says of itself once it serves at ``url``."""
+        said = {"role": self.role.value, "name": self.own_name, "url": url}
+        return {**said, "checkpoint_url": f"{url}{MODEL_SERVER_PATH}"} if self.coordinated else said
+
     def upstream(self, role: Role) -> str | None:
         """Where the only server of a role is, None where none is given."""
         return next(iter(self.upstreams.get(role, ())), None)
 
 
-def build_server(settings: ServerSettings) -> server.MountedServer:
+def build_server(settings: ServerSettings) -> ASGIApp:
     """The server as an ASGI application.
 
     Raises:
@@ -110,10 +131,12 @@ def build_server(settings: ServerSettings) -> server.MountedServer:
     return _BUILDERS[settings.role](settings)
 
 
-def _policy(settings: ServerSettings) -> server.MountedServer:
+def _policy(settings: ServerSettings) -> ASGIApp:
     lineage = server.MemoryLineage() if settings.ledger is None else server.DirectoryLineage(settings.ledger)
     ledger = server.ModelLedger(settings.own_name, lineage=lineage)
     app = policy_app(ledger, judge_url=settings.upstream(Role.AUXILIARY), latency_s=settings.pace_s)
+    if settings.coordinated:
+        return CoordinatedPolicy(app, ledger=ledger, workers=settings.workers, token=settings.token)
     return server.mount_policy(app, ledger=ledger, token=settings.token, fence=settings.fence)
 
 
@@ -145,4 +168,9 @@ def _tools(settings: ServerSettings) -> server.MountedServer:
     return server.mount_sessions(tools_app(tools), sessions, token=settings.token, fence=settings.fence)
 
 
-_BUILDERS: Final = {Role.POLICY: _policy, Role.AUXILIARY: _judge, Role.AGENT: _agent, Role.RESOURCES: _tools}
+_BUILDERS: Final[Mapping[Role, Callable[[ServerSettings], ASGIApp]]] = {
+    Role.POLICY: _policy,
+    Role.AUXILIARY: _judge,
+    Role.AGENT: _agent,
+    Role.RESOURCES: _tools,
+}
