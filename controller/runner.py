@@ -232,7 +232,7 @@ class TransactionRunner:
                 self._log.warning("observer_failed", error=repr(error))
 
     def _fail_rest(self, commands: Sequence[m.Command]) -> None:
-        """Contract 3: what was not done because a barrier failed is answered as not done, before anything follows from it.
+        """Contract 3: what was not done because a barrier failed is answered as not done, before anything follows.
 
         So nobody is sent a resume whose first call never left.
         """

@@ -1,0 +1,196 @@
+"""A caller that is cancelled at any moment: of a cut, of a restore, once or again while it is being undone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fleet import FENCES, Fleet, keep
+from support.virtual_loop import VirtualLoop, virtual_time
+
+from quiesce.controller import Controller, PhasedRestore
+from quiesce.controller.cancellation import finish_first
+from quiesce.controller.catalog import SnapshotState
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.tables.transaction import TransactionState
+
+Scenario = Callable[[Callable[["asyncio.Task[None]"], None]], Coroutine[Any, Any, bool]]
+
+
+class SteppingLoop(VirtualLoop):
+    """Cancels a task at chosen turns of the loop, counted from when it is told which task."""
+
+    def __init__(self, turns: tuple[int, ...]) -> None:
+        super().__init__()
+        self._turns = turns
+        self._turn = 0
+        self._target: asyncio.Task[None] | None = None
+
+    def aim(self, task: asyncio.Task[None]) -> None:
+        self._target, self._turn = task, 0
+
+    def _run_once(self) -> None:
+        self._turn += 1
+        if self._target is not None and self._turn in self._turns:
+            self._target.cancel()
+        super()._run_once()  # type: ignore[misc]  # asyncio's own, which its stubs do not show
+
+
+def cancelled_at(turns: tuple[int, ...], scenario: Scenario) -> bool:
+    """Run a scenario whose task is cancelled at these turns; whether the task met the first of them alive."""
+    with asyncio.Runner(loop_factory=lambda: SteppingLoop(turns)) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SteppingLoop)
+        return runner.run(scenario(loop.aim))
+
+
+def every_turn(scenario: Scenario, *, then: tuple[int, ...] = (), step: int = 1) -> int:
+    """Cancel at every turn until the task ends before it is cancelled; how many turns that were."""
+    for turn in range(1, 3_000, step):
+        try:
+            alive = cancelled_at((turn, *(turn + more for more in then)), scenario)
+        except BaseException as error:
+            error.add_note(f"cancelled at turn {turn}")
+            raise
+        if not alive:
+            return turn
+    raise AssertionError("it never ended")
+
+
+def cut_scenario(root: Path, fence: FenceVariant) -> Scenario:
+    """A cut with a session, a finished result and a body; afterwards everybody accepts work, whatever happened."""
+    roots = itertools.count(1)
+
+    async def scenario(aim: Callable[[asyncio.Task[None]], None]) -> bool:
+        fleet = Fleet(fence)
+        await fleet.rollout("done", 1)
+        await fleet.seed_session("r0")
+        own = root / str(next(roots))
+        async with fleet.controller(own, on_completed=keep) as controller:
+
+            async def take() -> None:
+                async with controller.cut("step") as cut:
+                    await asyncio.sleep(0.1)
+                    (cut.directory / "trainer" / "weights").write_text("w")
+
+            task = asyncio.create_task(take())
+            aim(task)
+            await asyncio.wait([task])
+            assert controller.unsettled is None
+            assert await fleet.everybody_accepts()
+            states = [entry.state for entry in controller.store.list()]
+            assert states == [SnapshotState.VALID] or (task.cancelled() and not states)
+            assert list((own / ".quiesce" / "staging").iterdir()) == []
+            if not task.cancelled():
+                task.result()
+            return task.cancelled()
+
+    return scenario
+
+
+def restore_scenario(root: Path, fence: FenceVariant) -> Scenario:
+    """A restore with a body; afterwards it is done, nobody was touched, or it is held closed until it is aborted."""
+
+    async def scenario(aim: Callable[[asyncio.Task[None]], None]) -> bool:
+        fleet = Fleet(fence)
+        async with fleet.controller(root) as controller:
+
+            async def bring_back() -> None:
+                async with controller.restore("step"):
+                    await asyncio.sleep(0.1)
+
+            task = asyncio.create_task(bring_back())
+            aim(task)
+            await asyncio.wait([task])
+            await settled_restore(fleet, controller)
+            if not task.cancelled():
+                task.result()
+            return task.cancelled()
+
+    return scenario
+
+
+async def settled_restore(fleet: Fleet, controller: Controller) -> None:
+    """Held closed by name and reopened by an abort alone, or everybody accepts work."""
+    held = controller.unsettled
+    if held is not None:
+        assert isinstance(held, PhasedRestore)
+        assert held.state is TransactionState.RESTORE_FAILED
+        restored = "policy" in {key.name for key in held.to_restart()}
+        assert fleet.apps["policy"].fence.state.closed or not restored
+        await held.abort()
+    assert await fleet.everybody_accepts()
+
+
+@pytest.mark.parametrize(("fence", "step"), list(zip(FENCES, (1, 3), strict=True)))
+def test_a_cut_may_be_cancelled_at_any_turn_of_the_loop(tmp_path: Path, fence: FenceVariant, step: int) -> None:
+    """Everybody accepts work, nothing is half published, nothing stays staged, the cancellation goes on."""
+    assert every_turn(cut_scenario(tmp_path, fence), step=step) > 100
+
+
+@pytest.mark.parametrize("then", [(1,), (2, 5), (11, 12, 13)], ids=str)
+def test_a_cut_may_be_cancelled_again_while_it_is_undone(tmp_path: Path, then: tuple[int, ...]) -> None:
+    """However often, the undoing goes to its end, and then the cancellation goes on."""
+    assert every_turn(cut_scenario(tmp_path, FenceVariant.STRICT), then=then, step=7) > 100
+
+
+@pytest.mark.parametrize(("fence", "then"), [(FENCES[0], ()), (FENCES[1], ()), (FENCES[0], (2, 9))])
+def test_a_restore_may_be_cancelled_at_any_turn_of_the_loop(
+    tmp_path: Path, fence: FenceVariant, then: tuple[int, ...]
+) -> None:
+    """It is done, or nobody was touched, or it is held closed by name; the cancellation goes on."""
+    cancelled_at((), cut_scenario(tmp_path, fence))
+    assert every_turn(restore_scenario(tmp_path / "1", fence), then=then, step=2 if then else 1) > 50
+
+
+@pytest.mark.parametrize("fence", FENCES)
+def test_ctrl_c_aborts_and_then_ends_the_program(tmp_path: Path, fence: FenceVariant) -> None:
+    """``asyncio.Runner`` turns the signal into a cancellation, and that into KeyboardInterrupt."""
+    fleets: list[Fleet] = []
+
+    async def program() -> None:
+        fleet = Fleet(fence)
+        fleets.append(fleet)
+        async with fleet.controller(tmp_path) as controller, controller.cut("step-1"):
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(1.0)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(program())
+        assert runner.run(fleets[0].everybody_accepts())
+    assert list((tmp_path / "snapshots").iterdir()) == []
+
+
+@virtual_time
+async def test_work_that_fails_while_its_caller_is_cancelled_is_the_cancellations_cause() -> None:
+    """The cancellation is what the caller must see; why the work failed is not lost."""
+    began = asyncio.Event()
+
+    async def fail_late() -> None:
+        began.set()
+        await asyncio.sleep(1.0)
+        raise ValueError("the work failed")
+
+    task = asyncio.create_task(finish_first(fail_late()))
+    await began.wait()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.1)
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(ValueError, match="the work failed"):
+        await finish_first(fail_late())
+    with contextlib.suppress(asyncio.CancelledError):
+        await finish_first(_cancelled_from_within())
+
+
+async def _cancelled_from_within() -> None:
+    raise asyncio.CancelledError
