@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from support.asgi import Caller, Json, ask, calling
+from support.asgi import Caller, Json, calling
 from support.kit import CONTROL, TOKEN, Work, identity
 from support.virtual_loop import VirtualClock
 
@@ -67,10 +67,14 @@ class CoordinatedKit:
     async def resume(self, id_: str = "x") -> Caller:
         return await self.post("/model-admission/resume", id_)
 
-    async def status(self, id_: str = "x", **query: object) -> Caller:
-        """A status call and its reply."""
+    def asking(self, id_: str = "x", **query: object) -> Caller:
+        """A status call on its way."""
         path = CONTROL + "/model-admission/status"
-        return await ask(self.control, "GET", path, query={"checkpoint_id": id_, **query}, headers=self.bearer())
+        return calling(self.control, "GET", path, query={"checkpoint_id": id_, **query}, headers=self.bearer())
+
+    async def status(self, id_: str = "x", **query: object) -> Caller:
+        """The same with its reply."""
+        return await self.asking(id_, **query).done()
 
     def data_call(self, worker: str, attempt: AttemptId | None = None) -> Caller:
         """A model call at one worker, on its way."""
