@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.server import Execution, runs_status
+from quiesce.participants.server.completions import Completions
 
 FENCES = [FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE]
 
@@ -40,10 +43,10 @@ def idle() -> Iterator[Deployment]:
 def test_a_cut_is_taken_proven_and_restored(quiesce: Command, fence: FenceVariant, tmp_path: Path) -> None:
     """Rollouts that were under way at the cut go on from it in fresh servers, each turn taken exactly once."""
     # slow at first, so that they are still under way at the cut; then as fast as can be
-    with deployment(fence=fence, latency_s=0.2) as servers:
+    with deployment(fence=fence, latency_s=0.4) as servers:
         config = ["--config", str(servers.write_config(tmp_path))]
         servers.result("done", turns=1)
-        live = {f"live-{number}": 24 + number for number in range(3)}
+        live = {f"live-{number}": 14 + number for number in range(2)}
         for rollout_id, turns in live.items():
             servers.run(rollout_id, turns=turns)
         kept = quiesce("checkpoint", "--label", "step-1", "--metadata", '{"step": 1}', *config, "--json")
@@ -213,6 +216,60 @@ def test_an_interrupted_drain_reopens_everybody(quiesce: Command, tmp_path: Path
         assert last_object(result)["type"] == "Interrupted"
         assert servers.phases() == {"idle"}
     assert quiesce("verify", "a", "--config", config).exit_code == 1
+
+
+def test_an_interrupted_restore_is_held_closed(
+    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a restore opens nobody on half of it: exit 3, and the message says who is closed."""
+    with deployment(latency_s=0.2) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        servers.run("live", turns=20)
+        servers.arrivals.wait(Role.RESOURCES, "/append", times=2)
+        assert quiesce("checkpoint", "--label", "a", *config).exit_code == 0
+    entered, go = threading.Event(), threading.Event()
+
+    async def restore_slowly(_tools: Tools, _attempt: AttemptId, _state: Mapping[str, object]) -> None:
+        entered.set()
+        await asyncio.to_thread(go.wait, 30)
+
+    monkeypatch.setattr(Tools, "restore", restore_slowly)
+
+    def interrupt() -> None:
+        assert entered.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+        go.set()
+
+    with deployment(latency_s=0, expects_restore=True) as servers:
+        config = ["--config", str(servers.write_config(tmp_path))]
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        result = quiesce("restore", "a", *config, "--json")
+        interrupting.join(30)
+        assert result.exit_code == 3, result.stderr
+        assert last_object(result)["type"] == "RestoreFailed"
+        assert "is held closed" in result.stderr
+        assert "idle" not in {servers.capabilities(role)["phase"] for role in (Role.POLICY, Role.AGENT)}
+
+
+def test_results_without_receipt_cannot_be_acknowledged(
+    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of an older kind names no receipts; the command says that somebody else must acknowledge."""
+    entry = runs_status._entry
+
+    def without_receipt(execution: Execution, completions: Completions) -> dict[str, object]:
+        found = entry(execution, completions)
+        return {name: value for name, value in found.items() if name != "completion_receipt"}
+
+    monkeypatch.setattr(runs_status, "_entry", without_receipt)
+    with deployment(latency_s=0) as servers:
+        servers.result("finished", turns=1)
+        config = str(servers.write_config(tmp_path))
+        result = quiesce("checkpoint", "--acknowledge-completed", "--config", config)
+        assert result.exit_code == 1
+        assert "names no receipt for them: main/agent: finished attempt 0" in result.stderr
+        assert servers.phases() == {"idle"}
 
 
 def interrupt_once(due: Callable[[], bool]) -> None:
