@@ -64,7 +64,6 @@ def _targets(half: Half, components: Collection[str]) -> Iterator[tuple[tuple[st
             component, name = node.get("type"), node.get("name")
             if path and isinstance(component, str) and component in components and isinstance(name, str):
                 yield (component, name), key_path(path)
-                continue
             waiting += [((*path, key), child) for key, child in reversed(list(node.items()))]
         elif isinstance(node, Sequence) and not isinstance(node, str):
             waiting += [((*path, str(index)), child) for index, child in reversed(list(enumerate(node)))]

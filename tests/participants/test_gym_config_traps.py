@@ -142,7 +142,7 @@ TRAPS = {
         ALL,
         (
             "environment_without_port is not asked: it cannot be used",
-            "environment_servers have no role in a checkpoint and are not asked: environment",
+            "environment_servers have no role in a checkpoint and are not asked: environment, environment_without",
             "grading_servers have no role in a checkpoint and are not asked: of_a_later_gym",
         ),
         left_out=("environment_without_port",),
@@ -187,6 +187,7 @@ REFUSED = {
             "agent.responses_api_agents.simple_agent.host is no text",
             "policy_model.responses_api_models.vllm_model.host is no host name and no IP address",
             "second_agent.responses_api_agents.simple_agent.host is no host name and no IP address",
+            "third_agent.responses_api_agents.simple_agent has an address that makes no URL",
         ),
     ),
     "head_server_without_host": (
@@ -337,6 +338,13 @@ def test_a_wildcard_is_reached_where_the_head_server_was() -> None:
     assert "where the head server is" in to_ask.notes[0]
     elsewhere = participants_of(read_gym_configuration(WILDCARDS, source="w"), head_host="10.0.0.2")
     assert [one.url for one in elsewhere.participants] == ["http://10.0.0.2:5001"]
+
+
+def test_a_wildcard_takes_the_loopback_port_too() -> None:
+    """Wherever a wildcard is reached from here, on its own machine it has the port of a loopback server as well."""
+    text = f"{WILDCARDS}\nagent: {{responses_api_agents: {{x: {{entrypoint: a, host: 127.0.0.1, port: 5001}}}}}}"
+    with pytest.raises(TopologyError, match=r"agent and policy_model have the same address 127\.0\.0\.1:5001"):
+        participants_of(read_gym_configuration(text, source="here"))
 
 
 WILDCARDS = """

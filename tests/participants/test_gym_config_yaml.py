@@ -154,6 +154,7 @@ REFUSALS = {
     "a list as key": ("? [canary]\n: 1\n", "line 1: a key of the text is no text"),
     "an alias as key": ("a: &a canary\nb:\n  *a : 1\n", "line 3: a key of b is no text"),
     "an alias to what it is in": ("a: &a\n  b: *a\n", "line 2: an alias names nothing that stands before it"),
+    "an alias to what it is in, once more": ("a: &a 1\nb: &a [*a]\n", "line 2: an alias names nothing"),
     "too deep in blocks": ("\n".join(f"{' ' * depth}a:" for depth in range(DEPTH_MAX + 1)), "more than 64 deep"),
     "too deep in brackets": ("a: " + "[" * 100_000, "more than 64 deep|is not valid YAML"),
     "too deep by aliases": ("a: &a " + "[" * 40 + "]" * 40 + "\nb: " + "[" * 30 + "*a" + "]" * 30, "64 deep"),
