@@ -9,6 +9,8 @@ QuiesceError
 ├── OnCompletedMisused    the callback returned what nobody can acknowledge
 ├── CutAborted            somebody asked for an abort, and everybody accepts work again
 ├── RestoreFailed         half a restore is held closed: retry or abort it
+├── RootHeld              another controller is alive on this root
+├── Superseded            another controller took this root over
 └── InDoubt               somebody is owed a resume that could not be proven
 """
 
@@ -31,7 +33,9 @@ __all__ = [
     "OnCompletedMisused",
     "PublishUncertain",
     "RestoreFailed",
+    "RootHeld",
     "StorageFailed",
+    "Superseded",
     "Unacknowledged",
     "UnexpectedFence",
 ]
@@ -203,3 +207,38 @@ class InDoubt(QuiesceError):
 
 def _names(keys: Sequence[ParticipantKey]) -> str:
     return ", ".join(str(key) for key in keys) or "nobody"
+
+
+class RootHeld(QuiesceError):
+    """Another controller is alive on this root, so this one may not work there.
+
+    Attributes:
+        host, pid: who it says it is; for people.
+    """
+
+    def __init__(self, root: Path, host: str, pid: int | None) -> None:
+        self.root = root
+        self.host = host
+        self.pid = pid
+        who = f"{host}, process {pid}" if pid is not None else host
+        super().__init__(
+            f"{root} is held by another controller that is alive ({who}); stop it, or let it do what you want done"
+        )
+
+
+class Superseded(QuiesceError):
+    """Another controller took this root over while this one stood still. This one must do nothing more there.
+
+    Attributes:
+        epoch: the number of this controller's tenure.
+        successor: the number of the present one.
+    """
+
+    def __init__(self, root: Path, epoch: int, successor: int) -> None:
+        self.root = root
+        self.epoch = epoch
+        self.successor = successor
+        super().__init__(
+            f"{root} was taken over by another controller (epoch {successor}, this one had {epoch}); it finishes what "
+            "this one began"
+        )

@@ -7,6 +7,7 @@
     <root>/snapshots/<wire id>/trainer/...                    what the embedding trainer adds inside the cut
     <root>/.quiesce/staging/<wire id>/...                     the same, before it is published
     <root>/.quiesce/journal/<wire id>.ndjson                  what happened, a record a line
+    <root>/.quiesce/epoch/<n>/holder.json                     who holds the root: the highest number
     <root>/latest                                             the newest wire id, a hint for people
 """
 
@@ -46,6 +47,15 @@ class RootLayout:
     @property
     def journals(self) -> Path:
         return self.root / ".quiesce" / "journal"
+
+    @property
+    def epochs(self) -> Path:
+        """One folder a tenure, named by its number."""
+        return self.root / ".quiesce" / "epoch"
+
+    def holder(self, epoch: int) -> Path:
+        """What the holder of a tenure writes."""
+        return self.epochs / str(epoch) / "holder.json"
 
     @property
     def latest(self) -> Path:

@@ -1,0 +1,180 @@
+"""One controller a root: who holds it, and how a later one takes over from one that is gone.
+
+Each tenure has a folder of its own below ``.quiesce/epoch``, named by its number; making it is the claim, and of two
+that claim one number exactly one succeeds. The highest number holds the root. Its holder changes the file in its folder
+with each beat. Whoever comes later watches it: a content that changed within three beats of the watcher's own clock
+belongs to a live controller, and the root is refused; one that stood still is taken over with the next number. No
+clock of the former holder is believed, and a former holder that wakes up writes into its own folder alone.
+
+Before anything that lasts a controller looks whether it still has the highest number, and gives up if not (design 4).
+What cannot be looked away is the one operation that was under way at that moment; recovery makes each such operation
+harmless (``quiesce.controller.recovery``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+
+from quiesce.controller.clock import Clock
+from quiesce.controller.errors import RootHeld, StorageFailed, Superseded
+from quiesce.controller.files import FileSystem, make_directories, remove_tree, storage_errors, write_durably
+from quiesce.controller.root_layout import RootLayout
+from quiesce.participants.strict_json import NotStrictJson, parse
+
+__all__ = ["BEATS_MISSED_MAX", "BEAT_S", "Holder", "Tenure", "highest_epoch", "read_holder"]
+
+BEAT_S: Final = 1.0
+"""How often the holder changes its file."""
+BEATS_MISSED_MAX: Final = 3
+"""After so many beats without a change the holder is taken for gone."""
+HOLDER_BYTES_MAX: Final = 4096
+CLAIMS_MAX: Final = 10
+
+Count = Annotated[StrictInt, Field(ge=0)]
+
+
+class Holder(BaseModel):
+    """What a holder's file says. ``host`` and ``pid`` are for people; nothing is decided by them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = 1
+    beat: Count = 0
+    released: StrictBool = False
+    host: StrictStr
+    pid: Count
+
+
+def highest_epoch(files: FileSystem, layout: RootLayout) -> int:
+    """The number of the present tenure; 0 where there never was one.
+
+    Raises:
+        StorageFailed: the folder cannot be read.
+    """
+    with storage_errors("read the epoch", layout.epochs):
+        if files.status(layout.epochs) is None:
+            return 0
+        return max((int(name) for name in files.names(layout.epochs) if name.isdecimal()), default=0)
+
+
+def read_holder(files: FileSystem, layout: RootLayout, epoch: int) -> Holder | None:
+    """Who holds an epoch; None where that does not stand there yet, or cannot be believed.
+
+    Raises:
+        StorageFailed: the file cannot be read.
+    """
+    path = layout.holder(epoch)
+    with storage_errors("read the epoch", path):
+        if files.status(path) is None:
+            return None
+        content = files.read(path, HOLDER_BYTES_MAX)
+    try:
+        parse(content)
+        return Holder.model_validate_json(content)
+    except (NotStrictJson, ValidationError):
+        return None
+
+
+class Tenure:
+    """One controller's hold on a root, from :meth:`acquire` to :meth:`release`."""
+
+    def __init__(self, files: FileSystem, layout: RootLayout, clock: Clock, epoch: int) -> None:
+        self.epoch = epoch
+        self._files = files
+        self._layout = layout
+        self._clock = clock
+        self._holder = Holder(host=socket.gethostname(), pid=os.getpid())
+        self._beating: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def acquire(cls, files: FileSystem, layout: RootLayout, clock: Clock, *, beat_s: float = BEAT_S) -> Self:
+        """Take the root, or take it over from a holder that stands still for three beats.
+
+        Raises:
+            RootHeld: another controller is alive on this root.
+            StorageFailed: the epoch cannot be read or written.
+        """
+        for _ in range(CLAIMS_MAX):
+            before = await asyncio.to_thread(highest_epoch, files, layout)
+            await _watch(files, layout, clock, before, beat_s)
+            tenure = cls(files, layout, clock, before + 1)
+            if await asyncio.to_thread(tenure._claim):
+                tenure._beating = asyncio.create_task(tenure._beat(beat_s), name=f"epoch {tenure.epoch}")
+                return tenure
+        raise RootHeld(layout.root, "several controllers that start at once", None)
+
+    def check(self) -> None:
+        """Look whether this is still the highest number. Called before whatever lasts.
+
+        Raises:
+            Superseded: another controller took over.
+            StorageFailed: that cannot be read.
+        """
+        found = highest_epoch(self._files, self._layout)
+        if found != self.epoch:
+            raise Superseded(self._layout.root, self.epoch, found)
+
+    async def release(self) -> None:
+        """Give the root back, so that the next controller need not wait."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        with contextlib.suppress(StorageFailed):
+            await asyncio.to_thread(self._write, released=True)
+
+    def _claim(self) -> bool:
+        """Make the folder of this number; False when another was first."""
+        with storage_errors("claim the root", self._layout.epochs):
+            make_directories(self._files, self._layout.epochs)
+            try:
+                self._files.make_directory(self._layout.holder(self.epoch).parent)
+            except OSError as error:
+                if error.errno == errno.EEXIST:
+                    return False
+                raise
+            self._files.sync_directory(self._layout.epochs)
+        self._write()
+        self._sweep()
+        return True
+
+    def _sweep(self) -> None:
+        """Remove the folders of former tenures; what cannot be removed does no harm."""
+        with contextlib.suppress(OSError):
+            for name in self._files.names(self._layout.epochs):
+                if name.isdecimal() and int(name) < self.epoch:
+                    remove_tree(self._files, self._layout.epochs / name)
+
+    async def _beat(self, beat_s: float) -> None:
+        while True:
+            await self._clock.sleep(beat_s)
+            # a storage that fails for a while is met again by the check before something that lasts
+            with contextlib.suppress(StorageFailed):
+                await asyncio.to_thread(self._write)
+
+    def _write(self, *, released: bool = False) -> None:
+        self._holder = self._holder.model_copy(update={"beat": self._holder.beat + 1, "released": released})
+        path = self._layout.holder(self.epoch)
+        with storage_errors("write the epoch", path):
+            write_durably(self._files, path, self._holder.model_dump_json().encode())
+
+
+async def _watch(files: FileSystem, layout: RootLayout, clock: Clock, epoch: int, beat_s: float) -> None:
+    """Return once the holder of ``epoch`` has gone or stood still for three beats; raise RootHeld when it moves."""
+    if epoch == 0:
+        return
+    seen = await asyncio.to_thread(read_holder, files, layout, epoch)
+    for _ in range(BEATS_MISSED_MAX):
+        if seen is not None and seen.released:
+            return
+        await clock.sleep(beat_s)
+        found = await asyncio.to_thread(read_holder, files, layout, epoch)
+        if found is not None and not found.released and found != seen:
+            raise RootHeld(layout.root, found.host, found.pid)
+        seen = found
