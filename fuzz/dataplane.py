@@ -1,0 +1,118 @@
+"""The steps of the data plane: beginning work, and what its answers say of admission and of fenced attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.judge import Judge
+from quiesce.fuzz.place import Place
+from quiesce.fuzz.seen import Seen
+from quiesce.fuzz.steps import DataKind, DataStep
+from quiesce.fuzz.surroundings import CLOSED_CODES, Surroundings, Work
+from quiesce.fuzz.wording import Bindings
+
+__all__ = ["DataPlane"]
+
+SUCCESS_BELOW: Final = 400
+_STALE: Final = "stale_attempt"
+_PARKED: Final = "checkpoint_parked"
+_MISMATCH: Final = "execution_identity_mismatch"
+_PROTOCOL: Final = CLOSED_CODES | {_STALE}
+_ANSWERED: Final = frozenset({DataKind.PROBE, DataKind.FINISH, DataKind.SEED, DataKind.HALF_NAMED})
+
+
+class DataPlane:
+    """Carries out the data steps of one run and judges what comes back.
+
+    ``seems_free``: the participant was last seen idle, held by nobody.
+    """
+
+    def __init__(self, place: Place, bindings: Bindings, judge: Judge, surroundings: Surroundings) -> None:
+        self.seems_free = False
+        self._place = place
+        self._bindings = bindings
+        self._judge = judge
+        self._surroundings = surroundings
+
+    async def perform(self, step: DataStep) -> str:
+        """Begin the work of a step, wait for its answer where it has a short one, and say what came of it."""
+        work = await self._surroundings.begin(step.attempt, self._bindings.attempt(step.attempt), step.kind)
+        if work is None:
+            return "the traffic has no such call"
+        if step.kind in _ANSWERED and not self._runs_long(work):
+            await self._surroundings.answered([work])
+        if not work.task.done():
+            await self._look_at_unanswered(work)
+        return "in flight" if work.seen is None else str(work.seen)
+
+    def look(self) -> None:
+        """Judge the answers that have come since the last look."""
+        for work in self._surroundings.works:
+            if work.task.done() and not work.told:
+                work.told = True
+                if work.seen is not None:
+                    self._judge_answer(work, work.seen)
+
+    def _runs_long(self, work: Work) -> bool:
+        return self._place.subject.role is Role.AGENT and work.kind is DataKind.PROBE
+
+    async def _look_at_unanswered(self, work: Work) -> None:
+        closed = self._judge.closed
+        if closed == frozenset({False}):
+            work.sure = True
+        elif closed == frozenset({True}) and self._place.subject.role is not Role.POLICY:
+            # a policy may hold the call until resume; the others refuse it
+            await asyncio.wait({work.task}, timeout=self._place.durations.prompt_s)
+            if not work.task.done():
+                work.sure = True
+                self._judge.admission(closed=False, got="admitted: it runs")
+
+    def _judge_answer(self, work: Work, seen: Seen) -> None:
+        judge = self._judge
+        if self._place.subject.role is Role.AUXILIARY:
+            judge.check("data.auxiliary", holds=seen.status < SUCCESS_BELOW, expected="it serves", got=str(seen))
+            return
+        if work.kind is DataKind.HALF_NAMED:
+            judge.check("data.half-named", holds=seen.code == _MISMATCH, expected=f"409 {_MISMATCH}", got=str(seen))
+            return
+        if work.cut_off and work.sure:
+            return  # aborted while it was served: any answer will do
+        if work.symbol in self._surroundings.fenced:
+            judge.check("data.fenced", holds=seen.code == _STALE, expected=f"409 {_STALE}", got=str(seen))
+            return
+        if work.sure:
+            self._judge_served(work, seen)
+            return
+        self._judge_admission(work, seen)
+
+    def _judge_served(self, work: Work, seen: Seen) -> None:
+        """It was admitted, so it is to run to its end."""
+        if self._place.subject.role is Role.POLICY:
+            drained = seen.code not in _PROTOCOL
+            self._judge.check("data.drained", holds=drained, expected="the answer to the call", got=str(seen))
+        self._note_end(work, seen)
+
+    def _judge_admission(self, work: Work, seen: Seen) -> None:
+        if seen.code in CLOSED_CODES:
+            self._judge.admission(closed=True, got=str(seen))
+            if self.seems_free and not self._judge.strict:
+                expected = "admitted: no id holds it"
+                self._judge.check("data.closed-for-nobody", holds=False, expected=expected, got=str(seen))
+            if seen.code == _PARKED:
+                there = "retry-after" in seen.headers
+                self._judge.check("data.retry-after", holds=there, expected="a retry-after header", got="none")
+        elif seen.code == _STALE:
+            self._judge.check("data.open", holds=False, expected="admitted", got=str(seen))
+        elif seen.status < SUCCESS_BELOW:
+            self._judge.admission(closed=False, got=f"{seen.status}: admitted")
+            self._note_end(work, seen)
+
+    def _note_end(self, work: Work, seen: Seen) -> None:
+        if seen.status >= SUCCESS_BELOW:
+            return
+        if work.kind is DataKind.SEED or (self._place.subject.role is Role.RESOURCES and work.kind is DataKind.PROBE):
+            self._surroundings.sessions.add(work.symbol)
+        elif self._place.subject.role is Role.AGENT:
+            self._surroundings.finished.add(work.symbol)

@@ -1,0 +1,53 @@
+"""What every run on one participant shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quiesce.controller.clock import Clock
+from quiesce.fuzz.line import Line
+from quiesce.fuzz.rules import Profile
+from quiesce.fuzz.subject import Subject
+from quiesce.fuzz.traffic import Traffic, no_traffic
+from quiesce.fuzz.wording import Bindings, Durations
+
+__all__ = ["Place"]
+
+
+@dataclass(slots=True)
+class Place:
+    """A participant, the line to it, and the conditions under which it is tested.
+
+    Attributes:
+        subject, line, clock, traffic, durations, profile: as their types say.
+        nonce: makes the names of this campaign its own.
+        root: where exports may be written, None for nowhere.
+        may_restore: whether restores may be sent.
+        alone: whether nobody else uses the participant.
+        owes_restore: what is known of whether it owes a restore.
+    """
+
+    subject: Subject
+    line: Line
+    clock: Clock
+    nonce: str
+    traffic: Traffic = no_traffic
+    durations: Durations = field(default_factory=Durations)
+    profile: Profile = Profile.STRICT
+    root: Path | None = None
+    may_restore: bool = False
+    alone: bool = True
+    owes_restore: tuple[bool, ...] = (False,)
+    _runs: int = 0
+    _own_ids: int = 0
+
+    def new_bindings(self) -> Bindings:
+        """Names for one more run."""
+        self._runs += 1
+        return Bindings(f"fuzz-{self.nonce}-{self._runs}", self.root)
+
+    def own_id(self) -> str:
+        """A fresh id for what the fuzzer does for itself."""
+        self._own_ids += 1
+        return f"fuzz-{self.nonce}-own-{self._own_ids}"

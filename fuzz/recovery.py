@@ -1,0 +1,158 @@
+"""Leaving a participant open, whatever was done to it.
+
+Every id that may hold something is resumed, work that was begun is ended, operations that may still run are waited
+for, and at last the capabilities must say idle, held by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import ValidationError
+
+from quiesce.fsm.tables.fence import FencePhase
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.account import Account
+from quiesce.fuzz.place import Place
+from quiesce.fuzz.seen import OK, Seen
+from quiesce.fuzz.steps import DataKind, Operation
+from quiesce.fuzz.surroundings import Surroundings
+from quiesce.fuzz.wording import REPLY_BODY_CAP, Bindings
+from quiesce.participants.dialects.gym_a import wire
+from quiesce.participants.errors import Unreachable
+from quiesce.participants.identity import AttemptId
+from quiesce.participants.strict_json import compact
+from quiesce.transport.port import ControlRequest
+
+__all__ = ["Recovery"]
+
+TRIES: Final = 12
+ATTEMPTS_AT_ONCE: Final = 100
+_IDLE: Final = (FencePhase.IDLE, None)
+
+
+class Recovery:
+    """Leaves one participant open after one run."""
+
+    def __init__(self, place: Place, bindings: Bindings, account: Account, surroundings: Surroundings) -> None:
+        self._place = place
+        self._bindings = bindings
+        self._account = account
+        self._surroundings = surroundings
+
+    async def leave_open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float, *, gone: bool) -> str:
+        """Open the participant. Why it could not be done; empty when it is open.
+
+        ``outstanding`` are calls whose replies nobody needs any more; what they started has ended at ``over_at``.
+        """
+        try:
+            if gone:
+                return ""
+            return await self._open(outstanding, over_at)
+        except Unreachable as error:
+            return f"it does not answer any more: {error.reason}"
+        finally:
+            for task in outstanding:
+                task.cancel()
+            await self._surroundings.forsake()
+
+    async def _open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float) -> str:
+        for symbol in self._account.open_ids:
+            await self._post(Operation.RESUME, self._bindings.id(symbol))
+        await self._resume_holder()
+        await self._end_work()
+        if outstanding or over_at > self._place.clock.monotonic():
+            await self._outlast(outstanding, over_at)
+        problem = await self._resume_holder()
+        if self._place.subject.role is Role.AGENT and self._surroundings.works:
+            await self._acknowledge()
+        return problem
+
+    async def _resume_holder(self) -> str:
+        phase, active = await self._standing()
+        for _ in range(TRIES):
+            if (phase, active) == _IDLE:
+                return ""
+            seen = await self._post(Operation.RESUME, active or self._place.own_id())
+            if seen.status != OK:
+                await self._place.clock.sleep(self._place.durations.prompt_s)
+            phase, active = await self._standing()
+        if (phase, active) == _IDLE:
+            return ""
+        return f"it could not be opened: phase {phase.value}, held by {active or 'nobody'}"
+
+    async def _standing(self) -> tuple[FencePhase, str | None]:
+        seen = await self._place.line.send(self._request(Operation.CAPABILITIES, None, None))
+        try:
+            found = wire.Capabilities.model_validate_json(seen.body)
+        except ValidationError:
+            return _IDLE  # it was reported as what it is; there is nothing to go by
+        return found.phase, found.active_checkpoint_id
+
+    async def _end_work(self) -> None:
+        surroundings, role = self._surroundings, self._place.subject.role
+        if role is Role.AGENT:
+            for work in surroundings.live():
+                work.cut_off = True
+                await self._post(Operation.RETIRE, self._place.own_id(), work.attempt)
+        elif role is Role.RESOURCES:
+            for symbol in sorted(surroundings.sessions):
+                await surroundings.begin(symbol, self._bindings.attempt(symbol), DataKind.END)
+        await surroundings.answered(surroundings.live())
+
+    async def _outlast(self, outstanding: Sequence[asyncio.Task[object]], over_at: float) -> None:
+        """Wait for what still runs, so that no late end of it meets what comes next (wire-protocol F14 to F17)."""
+        left_s = over_at - self._place.clock.monotonic()
+        if left_s > 0 and not outstanding:
+            await self._place.clock.sleep(left_s + self._place.durations.settle_s)
+        elif outstanding:
+            await asyncio.wait(outstanding, timeout=max(0.0, left_s) + self._place.durations.prompt_s)
+
+    async def _acknowledge(self) -> None:
+        """Let go of the results of our own executions, which would block every later cut."""
+        if not self._place.subject.has(Operation.ACKNOWLEDGE_COMPLETED):
+            return
+        seen = await self._place.line.send(
+            self._request(Operation.STATUS, {"checkpoint_id": self._place.own_id()}, None)
+        )
+        try:
+            status = wire.AgentStatusReply.model_validate_json(seen.body)
+        except ValidationError:
+            return
+        ours = {work.attempt for work in self._surroundings.works}
+        receipts = [
+            execution.completion_receipt.model_dump(mode="json")
+            for execution in status.executions
+            if execution.completion_receipt is not None
+            and AttemptId(execution.rollout_id, execution.attempt_index) in ours
+        ]
+        if receipts:
+            body: dict[str, object] = {"executions": receipts[:ATTEMPTS_AT_ONCE]}
+            await self._place.line.send(self._request(Operation.ACKNOWLEDGE_COMPLETED, None, body))
+
+    async def _post(self, operation: Operation, checkpoint_id: str, attempt: AttemptId | None = None) -> Seen:
+        deadline_ts = self._place.clock.now_ts() + self._place.durations.far_s
+        body: dict[str, object] = {"checkpoint_id": checkpoint_id, "deadline_ts": deadline_ts}
+        if attempt is not None:
+            body |= attempt._asdict()
+        if operation is Operation.RESUME:
+            self._place.line.ids.add(checkpoint_id)
+        return await self._place.line.send(self._request(operation, None, body))
+
+    def _request(
+        self, operation: Operation, query: dict[str, str] | None, body: dict[str, object] | None
+    ) -> ControlRequest:
+        route = self._place.subject.routes[operation]
+        return ControlRequest(
+            participant=self._place.subject.name,
+            method=route.method,
+            url=self._place.subject.url.rstrip("/") + route.path,
+            timeout_s=self._place.durations.answer_s,
+            query=query,
+            body=None if body is None else compact(body).encode(),
+            headers={} if body is None else {"content-type": "application/json"},
+            authorized=route.authorized,
+            body_cap=REPLY_BODY_CAP,
+        )

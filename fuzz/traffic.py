@@ -1,0 +1,107 @@
+"""What drives a participant's data plane while its control routes are fuzzed.
+
+A traffic is a function from (role, kind, attempt) to the call to make, or None where there is no such call. The fuzzer
+sends it over its own transport with the identity headers of the attempt, and reads from the replies what was
+admitted, refused or cut off. ``kit_traffic`` fits the servers of ``quiesce serve``; for others write one::
+
+    def traffic(role: Role, kind: DataKind, attempt: AttemptId) -> DataCall | None:
+        if role is Role.POLICY and kind in {DataKind.BEGIN, DataKind.PROBE}:
+            return DataCall("/v1/responses", {"model": "m", "input": "hello"})
+        return None
+
+and name it on the command line as ``--traffic my_module:traffic``. Without traffic the rules that need it are not
+tested, and the report says which.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.steps import DataKind
+from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import escaped
+from quiesce.participants.identity import AttemptId
+
+__all__ = ["DataCall", "Traffic", "kit_traffic", "load_traffic", "no_traffic"]
+
+LONG_RUN_TURNS: Final = 1000
+_OBSERVATION: Final = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class DataCall:
+    """One POST of the data plane; ``body`` is sent as JSON."""
+
+    path: str
+    body: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/"):
+            raise ConfigurationError(f"the path of a data call is {escaped(self.path)}; it must begin with a slash")
+
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        return json.dumps(dict(self.body), allow_nan=False).encode()
+
+
+Traffic: TypeAlias = Callable[[Role, DataKind, AttemptId], DataCall | None]
+"""Which call of the data plane is of this kind, for this role and attempt; None: there is none."""
+
+
+def no_traffic(_role: Role, _kind: DataKind, _attempt: AttemptId) -> DataCall | None:
+    """No data plane at all."""
+    return None
+
+
+def kit_traffic(role: Role, kind: DataKind, _attempt: AttemptId) -> DataCall | None:
+    """The data plane of the servers that ``quiesce serve`` runs, and of ``quiesce.fuzz.kit``."""
+    return _KIT.get((role, kind))
+
+
+_ASK_POLICY: Final = DataCall("/v1/responses", {"task": "fuzz", "observation": _OBSERVATION})
+_ASK_JUDGE: Final = DataCall("/v1/responses", {"task": "fuzz", "texts": ["one"]})
+_SEED: Final = DataCall("/seed_session", {"task": "fuzz"})
+_APPEND: Final = DataCall("/append", {"text": "fuzz"})
+_KIT: Final[Mapping[tuple[Role, DataKind], DataCall]] = {
+    (Role.POLICY, DataKind.BEGIN): _ASK_POLICY,
+    (Role.POLICY, DataKind.PROBE): _ASK_POLICY,
+    (Role.POLICY, DataKind.HALF_NAMED): _ASK_POLICY,
+    (Role.AUXILIARY, DataKind.PROBE): _ASK_JUDGE,
+    (Role.AGENT, DataKind.BEGIN): DataCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
+    (Role.AGENT, DataKind.PROBE): DataCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
+    (Role.AGENT, DataKind.FINISH): DataCall("/run", {"task": "fuzz", "turns": 1}),
+    (Role.AGENT, DataKind.HALF_NAMED): DataCall("/run", {"task": "fuzz", "turns": 1}),
+    (Role.RESOURCES, DataKind.SEED): _SEED,
+    (Role.RESOURCES, DataKind.PROBE): _SEED,
+    (Role.RESOURCES, DataKind.BEGIN): _APPEND,
+    (Role.RESOURCES, DataKind.END): DataCall("/verify", {"turns": 0}),
+    (Role.RESOURCES, DataKind.HALF_NAMED): _SEED,
+}
+
+
+def load_traffic(name: str) -> Traffic:
+    """The traffic that a command line names: ``none``, ``kit``, or ``module:function``.
+
+    Raises:
+        ConfigurationError: there is no such module or function, or it is none.
+    """
+    known = {"none": no_traffic, "kit": kit_traffic}
+    if name in known:
+        return known[name]
+    module_name, separator, function_name = name.partition(":")
+    if not separator or not module_name or not function_name:
+        raise ConfigurationError(f"the traffic {name!r} is neither none nor kit nor module:function")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing is running foreign code: whatever it raises is what is wrong with it
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"the traffic {name!r} cannot be loaded: {reason}") from error
+    found = getattr(module, function_name, None)
+    if not callable(found):
+        raise ConfigurationError(f"the module {module_name!r} has no function {function_name!r}")
+    return found  # type: ignore[no-any-return]  # what it returns is checked when it is called
