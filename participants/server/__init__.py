@@ -30,7 +30,8 @@ from quiesce.participants.server.mount import (
 from quiesce.participants.server.runs import Runs
 from quiesce.participants.server.session import SessionHooks
 from quiesce.participants.server.sessions import Sessions
-from quiesce.participants.server.workers import Worker, Workers
+from quiesce.participants.server.worker import Worker
+from quiesce.participants.server.workers import Workers
 
 __all__ = [
     "CallParked",

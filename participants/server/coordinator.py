@@ -25,7 +25,8 @@ from quiesce.participants.server.operations import (
     writing,
 )
 from quiesce.participants.server.ports import Clock, Fields, ModelStore
-from quiesce.participants.server.workers import Worker, Workers
+from quiesce.participants.server.worker import Worker
+from quiesce.participants.server.workers import Workers
 
 __all__ = ["CoordinatorControl", "ModelServerControl"]
 

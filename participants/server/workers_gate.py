@@ -6,7 +6,8 @@ from typing import Final
 
 from quiesce.participants.server.answers import Answer, ASGIApp, Receive, Scope, Send, send_answer
 from quiesce.participants.server.policy_gate import is_gated
-from quiesce.participants.server.workers import Worker, Workers
+from quiesce.participants.server.worker import Worker
+from quiesce.participants.server.workers import Workers
 
 __all__ = ["WorkersGate"]
 
