@@ -9,6 +9,7 @@
 
         async with controller.restore("step-40") as restored:                # everything restored and still paused
             await trainer.load(restored.directory / "trainer")
+            await restored.discard(unwanted)                                 # continuations that are not to go on
         # leaving: resumed
 
 A cancelled caller (Ctrl-C, SIGTERM, a time-out) is an abort request: before the snapshot is published everybody is

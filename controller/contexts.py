@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import DrainProgress
 
 if TYPE_CHECKING:
@@ -165,6 +166,18 @@ class Restored:
     def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
         """For each participant its state; empty before the restore begins."""
         return self._phased.progress() if self._phased is not None else {}
+
+    @property
+    def rollouts(self) -> tuple[AttemptId, ...]:
+        """The attempts that go on, as they stood at the cut; each runs on as attempt n + 1."""
+        return self._opened.rollouts
+
+    async def discard(self, attempts: Iterable[AttemptId]) -> tuple[AttemptId, ...]:
+        """Drop continuations that are not wanted, named as in :attr:`rollouts`; returns those that were dropped.
+
+        Raises as :meth:`quiesce.controller.phases.PhasedRestore.discard`.
+        """
+        return await self._opened.discard(attempts)
 
     async def __aenter__(self) -> Self:
         if self._phased is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from quiesce.controller.budgets import BACKOFFS
 from quiesce.controller.caller import Caller, Reached, Request
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
@@ -21,9 +22,11 @@ from quiesce.controller.ports import CompletedResult, OnCompleted, SnapshotPort
 from quiesce.controller.receipts import checked_receipts
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.transaction import TRIES_MAX
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
+from quiesce.participants.dialects.base import Reading
 from quiesce.participants.errors import SnapshotInvalid
-from quiesce.participants.identity import healing_id
+from quiesce.participants.identity import AttemptId, healing_id
 from quiesce.participants.replies import (
     AcknowledgeReceipt,
     ArtefactReference,
@@ -91,6 +94,18 @@ class Errands:
         """Make a control call; answered by Replied or CallFailed."""
         name = f"{command.verb.value} {command.key}"
         self._run(self._call(command), name, lambda error: self._broke_off(command, error))
+
+    async def ask(self, key: ParticipantKey, verb: Verb, attempt: AttemptId | None = None) -> Reading:
+        """Ask beside the core, again where no answer comes. The one who asks waits for it; nothing is posted."""
+        command = m.Call(key, m.Leg.FORWARD, verb, 0)
+        request = replace(self._request_for(command), attempt=attempt)
+        tries = 0
+        while True:
+            reached = await self._caller.call(self._fleet[key], command, request, self._remaining_s(m.Leg.FORWARD))
+            tries += 1
+            if reached.reading.outcome not in (Outcome.NEVER_SENT, Outcome.LOST) or tries > TRIES_MAX:
+                return reached.reading
+            await self._clock.sleep(BACKOFFS[m.Timer.RETRY].delay_s(tries))
 
     def verify(self, command: m.Verify) -> None:
         """Check an export; answered by Verification."""

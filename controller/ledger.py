@@ -102,10 +102,16 @@ class Ledger:
         answer = self.entries[failed.key].answer if failed.key is not None else None
         self.failures.append(Failure(failed, self.left, answer))
 
-    def forget_failures(self) -> None:
-        """The transaction is tried again: what went wrong before is not why it fails, if it does."""
+    def begin_again(self) -> None:
+        """The transaction is tried again: what went wrong before is not why it fails, if it does.
+
+        Whoever is called anew may have been restarted for that very reason.
+        """
         self.failures.clear()
         self.errors.clear()
+        for entry in self.entries.values():
+            if entry.state is not ParticipantState.RESTORED:
+                entry.inspection = None
 
     @property
     def left(self) -> str:

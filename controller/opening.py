@@ -97,7 +97,7 @@ class Opening:
         checkpoint_id = restore_wire_id(manifest.label, nonce)
         runner = self._runner(self._plan(fleet, is_restore=True), fleet, checkpoint_id, storage, source)
         runner.start()
-        return PhasedRestore(runner, self._budgets(), storage)
+        return PhasedRestore(runner, self._budgets(), storage, fleet)
 
     async def stage(self, checkpoint_id: str, deployments: Collection[str]) -> Staged:
         """Make the folder of a new snapshot; when cancelled meanwhile, remove it again: no thread can be stopped."""

@@ -22,161 +22,35 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from quiesce.controller.budgets import Budgets
-from quiesce.controller.cancellation import finish_first
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
-from quiesce.controller.errors import PublishUncertain, StorageFailed
-from quiesce.controller.outcomes import error_of, in_doubt, restore_failed, timings
+from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.errors import PublishUncertain, RestoreFailed, StorageFailed
+from quiesce.controller.outcomes import timings
+from quiesce.controller.phased import Phased
 from quiesce.controller.results import CutResult, RestoreResult
 from quiesce.controller.runner import TransactionRunner
 from quiesce.fsm import messages as m
-from quiesce.fsm.errors import IllegalTransition, QuiesceError
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
-from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
-from quiesce.fsm.transaction import is_owed
-from quiesce.fsm.vocabulary import ParticipantKey, Phase
+from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Verb
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.replies import DrainProgress
+from quiesce.participants.identity import AttemptId
+from quiesce.participants.replies import DiscardReceipt
 
 __all__ = ["PhasedCut", "PhasedRestore"]
 
 _S = TransactionState
-_DOUBTS: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED, _S.PUBLISH_UNKNOWN})
-_NAMING_S: Final = 0.5
-"""How long the readings of the others are waited for when one of them ends the preflight: all are named at once."""
+_DISCARDS: Final = "discard_restored_continuation_v1"
+"""The feature by which an agent says that it can drop restored continuations (wire-protocol 2.1)."""
 
 
-class _Phased:
-    """What a cut and a restore share: a runner, and ending it well."""
-
-    def __init__(self, runner: TransactionRunner, budgets: Budgets) -> None:
-        self._runner = runner
-        self._budgets = budgets
-
-    @property
-    def wire_id(self) -> str:
-        """The id that the participants see."""
-        return self._runner.wire_id
-
-    @property
-    def state(self) -> TransactionState:
-        """Where the transaction stands."""
-        return self._runner.state.transaction
-
-    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
-        """For each participant its state and the last that was heard of its drain."""
-        return {key: (entry.state, entry.progress) for key, entry in self._runner.ledger.entries.items()}
-
-    def owed(self) -> tuple[ParticipantKey, ...]:
-        """Participants that may be closed on this transaction's account."""
-        state = self._runner.state
-        return tuple(
-            spec.key for spec, member in zip(state.plan.members, state.members, strict=True) if is_owed(member)
-        )
-
-    def error(self) -> Exception:
-        """Why the transaction did not end as asked: one error, or a group of several, with what was noticed."""
-        error = error_of(self.wire_id, self._runner.state, self._runner.ledger, self._budgets, self._runner.stood)
-        for note in self.notes():
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
-        return error
-
-    async def _advance(self, request: m.Event, *states: TransactionState) -> None:
-        """Ask for a step and wait for the state that it leads to.
-
-        Raises:
-            IllegalTransition: the step is not possible now; nothing changed.
-            QuiesceError: the transaction ended otherwise; everybody was reopened or is named in doubt.
-        """
-        try:
-            await self._runner.request(request)
-        except IllegalTransition:
-            if not self._runner.ledger.failures:
-                raise
-        if await self._runner.reached(*states) not in states:
-            if self._runner.ledger.left == _S.PREFLIGHT:
-                await self._runner.calls_ended(_NAMING_S)
-            raise self.error()
-
-    async def abort(self, *, cancelled: bool = False) -> None:
-        """Undo the transaction, or finish it where that is too late, and wait until it rests.
-
-        ``cancelled`` says that the caller went away rather than asked; the difference matters to a restore, which a
-        cancellation holds closed. Returns also when somebody is left in doubt: see :meth:`held`.
-        """
-        await finish_first(self._abort(m.Cancelled() if cancelled else m.AbortRequested()))
-
-    async def _abort(self, event: m.Event) -> None:
-        with suppress(IllegalTransition):  # it rests already, and has nothing left to undo
-            await self._runner.request(event)
-        await self._runner.reached()
-
-    async def retry(self) -> None:
-        """Try again: a failed restore under the same id, or whoever is in doubt; wait until it rests.
-
-        A restore that succeeds now is restored and still closed.
-
-        Raises:
-            IllegalTransition: there is nothing to retry.
-            RestoreFailed: it failed again and is still held closed.
-            InDoubt: somebody is still owed a resume.
-        """
-        await self._runner.request(m.RetryRequested())
-        await self._runner.reached(_S.RESTORED)
-        held = self.held()
-        if held is not None:
-            raise held
-
-    async def settle(self) -> None:
-        """Retry whoever is owed a resume.
-
-        Raises:
-            InDoubt: somebody still is.
-            RestoreFailed: a failed restore is not opened by this; retry it or abort it.
-            ConfigurationError: it was never ended; publish or resume it, or abort it.
-        """
-        if self.state in _DOUBTS and self.owed():
-            await self.retry()
-        held = self.held()
-        if held is not None:
-            raise held
-        if not self.is_settled():
-            raise ConfigurationError(f"{self.wire_id} is {self.state.value}: end it, or abort it")
-
-    def is_settled(self) -> bool:
-        """Whether nothing of it is open: everybody accepts work, and what became of the snapshot is known."""
-        return self.state in TRANSACTION.final or self.state is _S.IDLE
-
-    def held(self) -> QuiesceError | None:
-        """Why a transaction that rests is not settled.
-
-        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, else None.
-        """
-        if self.state is _S.RESTORE_FAILED:
-            return restore_failed(self.wire_id, self._runner.state, self._runner.ledger)
-        if self.state in _DOUBTS and self.owed():
-            return in_doubt(self.wire_id, self._runner.state, self._runner.ledger)
-        return None
-
-    def notes(self) -> tuple[str, ...]:
-        """What was noticed and changed nothing, each a sentence."""
-        return tuple(self._runner.ledger.notes)
-
-    async def close(self) -> None:
-        """Stop the transaction's tasks. Whoever is owed a resume stays so: abort or publish first.
-
-        A journal that could not be completed is noted: what was decided is decided.
-        """
-        await self._runner.close()
-
-
-class PhasedCut(_Phased):
+class PhasedCut(Phased):
     """One cut."""
 
     def __init__(self, runner: TransactionRunner, budgets: Budgets, label: str, storage: CutStorage) -> None:
@@ -255,17 +129,32 @@ class PhasedCut(_Phased):
         )
 
 
-class PhasedRestore(_Phased):
+class PhasedRestore(Phased):
     """One restore."""
 
-    def __init__(self, runner: TransactionRunner, budgets: Budgets, storage: RestoreStorage) -> None:
+    def __init__(
+        self,
+        runner: TransactionRunner,
+        budgets: Budgets,
+        storage: RestoreStorage,
+        fleet: Mapping[ParticipantKey, DiscoveredParticipant],
+    ) -> None:
         super().__init__(runner, budgets)
         self._storage = storage
+        self._fleet = fleet
+        self._discarded: list[AttemptId] = []
+        self._lost: dict[ParticipantKey, str] = {}
 
     @property
     def directory(self) -> Path:
         """The snapshot that is restored; the trainer's own part is in ``directory / "trainer"``."""
         return self._storage.final_directory
+
+    @property
+    def rollouts(self) -> tuple[AttemptId, ...]:
+        """The attempts that go on, as they stood at the cut, without those that were discarded."""
+        saved = (entry.attempt for entry in self._storage.manifest.rollouts)
+        return tuple(attempt for attempt in saved if attempt not in self._discarded)
 
     def to_restart(self) -> tuple[ParticipantKey, ...]:
         """Whose process must be restarted after an abort: it holds restored state, or may hold half of it."""
@@ -276,6 +165,15 @@ class PhasedRestore(_Phased):
             if Phase.RESTORE in spec.phases and member.state is not ParticipantState.IDLE
         )
 
+    def held(self) -> QuiesceError | None:
+        """As for every transaction; who was restored and is so no more counts as failed."""
+        held = super().held()
+        if isinstance(held, RestoreFailed) and self._lost:
+            restored = [key for key in held.restored if key not in self._lost]
+            failed = {**held.failed, **self._lost}
+            return RestoreFailed(self.wire_id, restored=restored, untouched=held.untouched, failed=failed)
+        return held
+
     async def restore(self) -> None:
         """Have everybody import, policies first; all stay closed.
 
@@ -285,12 +183,74 @@ class PhasedRestore(_Phased):
         """
         await self._advance(m.Begin(), _S.RESTORED)
 
-    async def resume(self) -> RestoreResult:
-        """Reopen everybody.
+    async def discard(self, attempts: Iterable[AttemptId]) -> tuple[AttemptId, ...]:
+        """Have agents drop restored continuations that are not wanted, between restore and resume.
+
+        ``attempts`` are named as they stood at the cut, as in :attr:`rollouts`. Returns those that were dropped now.
 
         Raises:
+            ConfigurationError: one is not in the snapshot, its agent cannot drop continuations, or it is not the time.
+                Nothing was asked.
+            RestoreFailed: the restore has failed meanwhile.
+            QuiesceError: an agent did not do it. The restore stays as it is; ask again, or leave it by an exception.
+        """
+        wanted = tuple(dict.fromkeys(attempts))
+        agents = self._agents_of(wanted)
+        if self.state is not _S.RESTORED:
+            now = f"{self.wire_id} is {self.state.value}; continuations are discarded between restore and resume"
+            raise self.held() or ConfigurationError(now)
+        return tuple([attempt for attempt in wanted if await self._discard(agents[attempt], attempt)])
+
+    def _agents_of(self, attempts: Sequence[AttemptId]) -> Mapping[AttemptId, ParticipantKey]:
+        manifest = self._storage.manifest
+        agents = {entry.attempt: ParticipantKey(entry.deployment, entry.agent) for entry in manifest.rollouts}
+        problems = [
+            f"{attempt} is not in snapshot {manifest.checkpoint_id}" for attempt in attempts if attempt not in agents
+        ]
+        problems += [
+            f"{agent} cannot drop continuations (it lacks the feature {_DISCARDS})"
+            for agent in dict.fromkeys(agents[attempt] for attempt in attempts if attempt in agents)
+            if _DISCARDS not in self._fleet[agent].contract.declaration.features
+        ]
+        if problems:
+            raise ConfigurationError("; ".join(problems))
+        return agents
+
+    async def _discard(self, agent: ParticipantKey, attempt: AttemptId) -> bool:
+        replacement = AttemptId(attempt.rollout_id, attempt.attempt_index + 1)
+        reading = await self._runner.ask(agent, Verb.DISCARD, replacement)
+        if not isinstance(reading.payload, DiscardReceipt):
+            raise reading.error or QuiesceError(f"{agent}: discarding {attempt} came to {reading.outcome.value}")
+        if attempt not in self._discarded:
+            self._discarded.append(attempt)
+        return reading.payload.discarded
+
+    async def _look_once_more(self) -> None:
+        """A process that was restarted after it was restored would be opened empty, and its rollouts lost."""
+        restored = [
+            key
+            for key, entry in self._runner.ledger.entries.items()
+            if entry.state is ParticipantState.RESTORED and not self._fleet[key].is_elsewhere(Verb.IMPORT)
+        ]
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in restored))
+        self._lost = {
+            key: f"it is not restored any more: {reading.error or f'it reads {reading.outcome.value}'}"
+            for key, reading in zip(restored, readings, strict=True)
+            if reading.outcome is not Outcome.HELD_RESTORED
+        }
+        if self._lost:
+            await self.abort(cancelled=True)
+            raise self.held() or self.error()
+
+    async def resume(self) -> RestoreResult:
+        """Reopen everybody, after a last look whether everybody still holds what was restored.
+
+        Raises:
+            RestoreFailed: somebody does not, since it was restarted, say; held closed. An abort is what is left.
             InDoubt: somebody could not be proven open.
         """
+        if self.state is _S.RESTORED:
+            await self._look_once_more()
         await self._advance(m.ReleaseRequested(), _S.RESUMED)
         ledger, manifest = self._runner.ledger, self._storage.manifest
         return RestoreResult(
@@ -298,9 +258,9 @@ class PhasedRestore(_Phased):
             wire_id=self.wire_id,
             source_wire_id=manifest.checkpoint_id,
             directory=self.directory,
-            rollouts=tuple(entry.attempt for entry in manifest.rollouts),
+            rollouts=self.rollouts,
             restarting=tuple(entry.attempt for entry in manifest.restarting),
-            discarded=(),
+            discarded=tuple(self._discarded),
             storage_keys=tuple(key for entry in manifest.deployments.values() for key in entry.storage_keys),
             timings=timings(ledger, self._runner.now_s()),
             notes=self.notes(),

@@ -32,10 +32,16 @@ from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.transaction import Plan, State, initial_state
-from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.fsm.vocabulary import ParticipantKey, Verb
+from quiesce.participants.dialects.base import Reading
+from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import Transport
 
 __all__ = ["RunnerPorts", "TransactionRunner"]
+
+
+_FAULTS_MAX: Final = 3
+"""So many faults of ours end a transaction instead of going round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class TransactionRunner:
             source=source,
         )
         self._errands = Errands(outside, self.ledger, self._post, self._remaining_s)
+        self._faults = 0
         self._mailbox: asyncio.Queue[tuple[m.Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._deadlines: dict[m.Timer, float] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -116,6 +123,8 @@ class TransactionRunner:
         Raises:
             IllegalTransition: the tables forbid it in the present state. Nothing changed.
         """
+        if self._is_broken:
+            raise self._broken()
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._mailbox.put_nowait((event, taken))
         await taken
@@ -127,6 +136,10 @@ class TransactionRunner:
             self._waiting.append(changed)
             await changed
         return self.state.transaction
+
+    async def ask(self, key: ParticipantKey, verb: Verb, attempt: AttemptId | None = None) -> Reading:
+        """Ask a participant for something that moves no machine: a reading, or to discard a continuation."""
+        return await self._errands.ask(key, verb, attempt)
 
     async def calls_ended(self, within_s: float) -> None:
         """Wait until no call is under way any more and every answer is in the ledger, for so long at most."""
@@ -147,7 +160,30 @@ class TransactionRunner:
 
     # the one writer
 
+    @property
+    def _is_broken(self) -> bool:
+        return self._faults >= _FAULTS_MAX
+
+    def _refuse_the_rest(self, taken: asyncio.Future[None] | None) -> None:
+        """Nobody takes another event: whoever waits is told."""
+        requests = [taken, *(self._mailbox.get_nowait()[1] for _ in range(self._mailbox.qsize()))]
+        for request in requests:
+            if request is not None and not request.done():
+                request.set_exception(self._broken())
+        self._wake()
+
+    def _broken(self) -> QuiesceError:
+        return QuiesceError(f"{self.wire_id} broke off after {self._faults} faults of ours; see the errors before")
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            if not changed.done():
+                changed.set_result(None)
+
     def _is_at_rest(self) -> bool:
+        if self._is_broken:
+            return True
         if not self.state.rested:
             return False
         # a failed restore is reported once every import that was under way has said what became of it
@@ -168,28 +204,31 @@ class TransactionRunner:
                 continue
             except Exception as error:  # noqa: BLE001 - a fault of ours must not leave anybody paused
                 self._give_up(error)
+            if self._is_broken:
+                self._refuse_the_rest(taken)
+                return
             if taken is not None and not taken.done():
                 taken.set_result(None)
-            waiting, self._waiting = self._waiting, []
-            for changed in waiting:
-                if not changed.done():
-                    changed.set_result(None)
+            self._wake()
 
     def _give_up(self, error: Exception) -> None:
-        """A fault of ours: take it for a failure to record, which turns every forward state into an abort."""
+        """A fault of ours: take it for a failure to record, which turns every forward state into an abort.
+
+        A fault in undoing what a fault broke off ends the transaction: whoever may be closed is then named in doubt.
+        """
         self._log.error("transaction_fault", error=repr(error))
-        first = not any(isinstance(known, QuiesceError) and known.__cause__ is error for known in self.ledger.errors)
         fault = QuiesceError(f"{self.wire_id}: an unforeseen fault: {error!r}; please report it")
         fault.__cause__ = error
         self.ledger.errors.append(fault)
-        if first:
+        self._faults += 1
+        if self._faults < _FAULTS_MAX:
             self._post(m.RecordFailed())
 
     async def _take(self, event: m.Event) -> None:
         before = self.state
         self.state, commands = advance(before, event, self._ports.engine)
         if isinstance(event, m.RetryRequested):
-            self.ledger.forget_failures()
+            self.ledger.begin_again()
         self.ledger.note_phase(before, self.state, self.now_s())
         for place, command in enumerate(commands):
             if not isinstance(command, m.Record):

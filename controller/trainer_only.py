@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +19,7 @@ from quiesce.controller.staging import Staged
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.identity import wire_id
+from quiesce.participants.identity import AttemptId, wire_id
 from quiesce.participants.manifest_models import SnapshotManifest
 from quiesce.participants.replies import DrainProgress
 
@@ -155,6 +155,22 @@ class TrainerOnlyRestore:
 
     def notes(self) -> tuple[str, ...]:
         """Nothing can be noticed."""
+        return ()
+
+    @property
+    def rollouts(self) -> tuple[AttemptId, ...]:
+        """Nothing goes on."""
+        return ()
+
+    async def discard(self, attempts: Iterable[AttemptId]) -> tuple[AttemptId, ...]:
+        """There is nothing to discard.
+
+        Raises:
+            ConfigurationError: something was named all the same.
+        """
+        named = [str(attempt) for attempt in attempts]
+        if named:
+            raise ConfigurationError(f"not in snapshot {self.wire_id}: {', '.join(named)}")
         return ()
 
     async def resume(self) -> RestoreResult:

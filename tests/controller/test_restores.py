@@ -14,8 +14,10 @@ from quiesce.controller import Controller, PhasedRestore, RestoreFailed
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import ParticipantKey
-from quiesce.participants.errors import ConfigurationError, SnapshotInvalid, TopologyError
+from quiesce.participants.errors import ConfigurationError, ControlRequestError, SnapshotInvalid, TopologyError
 from quiesce.participants.identity import AttemptId
+from quiesce.transport.faults import Fault, FaultKind, ScriptedFaults
+from quiesce.transport.faulty import FaultyTransport
 from quiesce.transport.port import ControlReply
 
 ROUTES = {
@@ -24,6 +26,7 @@ ROUTES = {
     "tools": "resources-checkpoint/restore",
 }
 ORDER = ("policy", "agent", "tools")
+DISCARD = "agent-checkpoint/discard-restored-continuation"
 REFUSED = ControlReply(
     409, {"content-type": "application/json"}, b'{"error":{"code":"ledger_mismatch","detail":"not fresh"}}'
 )
@@ -298,3 +301,90 @@ async def test_a_restore_of_nothing_and_of_what_may_not_be_named(tmp_path: Path)
         async with controller.cut("step-2"):
             pass
     assert not [call for call in tap.mutating() if call.route.endswith("restore")]
+
+
+@on_both_fences
+@pytest.mark.parametrize("name", ORDER)
+@virtual_time
+async def test_who_is_restarted_after_it_was_restored_is_not_opened_empty(
+    tmp_path: Path, fence: FenceVariant, name: str
+) -> None:
+    """Its rollouts would be lost in silence: everybody stays closed, it is named, and an abort is what is left."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence)
+    network = fresh.transport()
+    tap = Wiretap(network)
+    async with fresh.controller(tmp_path, transport=tap) as controller:
+        restore = controller.restore("step-1")
+        await restore.__aenter__()
+        fresh.restart(name, network)
+        with pytest.raises(RestoreFailed, match="not restored any more") as caught:
+            await restore.__aexit__(None, None, None)
+        assert set(caught.value.failed) == keys(name)
+        assert set(caught.value.restored) == keys(*ORDER) - keys(name)
+        assert not [call for call in tap.mutating() if call.route.endswith("resume")]
+        await held_by(controller).abort()
+        assert await fresh.everybody_accepts()
+
+
+@on_both_fences
+@virtual_time
+async def test_who_failed_may_be_restarted_before_the_retry(tmp_path: Path, fence: FenceVariant) -> None:
+    """A new incarnation is what the retry needs; whoever was restored already is not called again."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
+    network = fresh.transport()
+    tap = Wiretap(network, instead=lambda call: REFUSED if call.route == ROUTES["tools"] else None)
+    async with fresh.controller(tmp_path, transport=tap) as controller:
+        with pytest.raises(ExceptionGroup):
+            await controller.restore("step-1").__aenter__()
+        fresh.restart("tools", network)
+        tap.instead = lambda _call: None
+        await held_by(controller).retry()
+        await held_by(controller).resume()
+        await goes_on(fresh)
+    assert len(tap.to(ROUTES["policy"])) == 1
+
+
+@on_both_fences
+@virtual_time
+async def test_continuations_that_are_not_wanted_are_discarded(tmp_path: Path, fence: FenceVariant) -> None:
+    """Between restore and resume, named as they stood at the cut; the result says which go on and which do not."""
+    await saved(tmp_path, fence)
+    unwanted = AttemptId("r0", 0)
+    fresh = Fleet(fence, restore_expected=True)
+    tap = Wiretap(fresh.transport())
+    async with fresh.controller(tmp_path, transport=tap) as controller:
+        async with controller.restore("step-1") as restored:
+            assert restored.rollouts == (unwanted,)
+            with pytest.raises(ConfigurationError, match="other attempt 3 is not in snapshot"):
+                await restored.discard([unwanted, AttemptId("other", 3)])
+            assert tap.to(DISCARD) == []
+            assert await restored.discard([unwanted, unwanted]) == (unwanted,)
+            assert await restored.discard([unwanted]) == ()
+            assert restored.rollouts == ()
+        assert restored.result.discarded == (unwanted,)
+        assert restored.result.rollouts == ()
+        with pytest.raises(ConfigurationError, match="between restore and resume"):
+            await restored.discard([unwanted])
+    assert fresh.runs.restored() == ()
+    assert tap.to(DISCARD)[0].body["attempt_index"] == 1
+    assert await fresh.everybody_accepts()
+
+
+@virtual_time
+async def test_a_discard_that_fails_leaves_the_restore_as_it_is(tmp_path: Path) -> None:
+    """A lost reply is asked for again; a refusal is raised and may be tried again."""
+    await saved(tmp_path)
+    fresh = Fleet(restore_expected=True)
+    lost = ScriptedFaults({("main/agent", f"POST /ng-control/v1/{DISCARD}", 1): Fault(FaultKind.REPLY_LOST)})
+    tap = Wiretap(FaultyTransport(fresh.transport(), lost))
+    async with fresh.controller(tmp_path, transport=tap) as controller:
+        async with controller.restore("step-1") as restored:
+            tap.instead = lambda call: REFUSED if call.route == DISCARD else None
+            with pytest.raises(ControlRequestError, match="ledger_mismatch"):
+                await restored.discard(restored.rollouts)
+            tap.instead = lambda _call: None
+            await restored.discard(restored.rollouts)
+        assert restored.result.discarded == (AttemptId("r0", 0),)
+    assert await fresh.everybody_accepts()

@@ -59,6 +59,7 @@ class Wiretap:
     replies: Mapping[CallSite, Callable[[ControlReply, ControlRequest], ControlReply]] = field(default_factory=dict)
     instead: Callable[[TappedCall], ControlReply | None] = lambda _call: None
     calls: list[TappedCall] = field(default_factory=list)
+    altered: list[CallSite] = field(default_factory=list)
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def send(self, request: ControlRequest) -> ControlReply:
@@ -73,7 +74,9 @@ class Wiretap:
         reply = answer or await self.inner.send(request)
         call.answered_s = self.clock.monotonic()
         if site in self.replies:
-            reply = self.replies[site](reply, request)
+            truth, reply = reply, self.replies[site](reply, request)
+            if reply != truth:
+                self.altered.append(site)
         call.status = reply.status
         return reply
 
