@@ -53,6 +53,7 @@ class Fleet:
     fence: FenceVariant = FenceVariant.STRICT
     restore_expected: bool = False
     clock: Clock = field(default_factory=VirtualClock)
+    turn_s: float = 1.0
     token: str = TOKEN
 
     def __post_init__(self) -> None:
@@ -87,10 +88,11 @@ class Fleet:
             **shared,
         )
 
-    def restart(self, name: str, transport: AsgiTransport) -> None:
+    def restart(self, name: str, transport: AsgiTransport | None = None) -> None:
         """Another incarnation answers at the same URL; the old one is gone with all that it knew."""
         self.apps[name] = self._serve(name)
-        transport.mount(f"http://{name}", self.apps[name])
+        if transport is not None:
+            transport.mount(f"http://{name}", self.apps[name])
 
     # the work
 
@@ -172,7 +174,7 @@ class Fleet:
     async def _run(self, execution: Execution, rollout_id: str, turns: int) -> None:
         async with execution:
             for turn in range(turns):
-                await self.clock.sleep(1.0)
+                await self.clock.sleep(self.turn_s)
                 self.record_call(rollout_id, f"{rollout_id}-call-{turn}")
                 await execution.commit_boundary(
                     last_committed_model_call_id=f"{rollout_id}-call-{turn}", agent_state={"turn": turn}
