@@ -54,7 +54,7 @@ class Fleet:
     restore_expected: bool = False
     clock: Clock = field(default_factory=VirtualClock)
     turn_s: float = 1.0
-    token: str = TOKEN
+    token: str = field(default=TOKEN, repr=False)
 
     def __post_init__(self) -> None:
         self.traces: list[TraceRecord] = []
