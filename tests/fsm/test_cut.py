@@ -302,7 +302,7 @@ def test_verification_overlaps_the_others_exports_and_is_waited_for_at_the_end()
     fleet = cut().to(S.PAUSED).ask(m.CommitRequested())
     while len(fleet.calls(Verb.EXPORT)) < 3 or fleet.open_calls:
         call = fleet.open_calls[0]
-        fleet.answer(call.key.name, call.verb, fleet._healthy(call))
+        fleet.answer(call.key.name, call.verb, fleet.healthy(call))
     assert fleet.at is S.COMMITTING
     assert len(fleet.errands) == 3
     assert fleet.run().at is S.COMMITTED

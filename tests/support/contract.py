@@ -18,6 +18,8 @@ __all__ = ["ContractChecker"]
 
 # calls that change nothing over there and so need no mark before them
 _READS = frozenset({Verb.INSPECT})
+# an export or import that is still unanswered cannot have begun, or has ended, where a resume succeeded
+_CLOSING = frozenset({Verb.CLOSE, Verb.AWAIT_CUT})
 _REOPENING = frozenset({TransactionState.RESUMING, TransactionState.ABORTING, TransactionState.PUBLISH_UNKNOWN})
 _AT_THE_CUT = frozenset({ParticipantState.PAUSED, ParticipantState.COMMITTED})
 _FINAL = frozenset({TransactionState.RESUMED, TransactionState.ABORTED})
@@ -98,7 +100,8 @@ class ContractChecker:
         if after.transaction in _FINAL:
             assert after.in_doubt() == (), f"{after.transaction}, but {after.in_doubt()} are owed a resume"
             for spec, member in zip(after.plan.members, after.members, strict=True):
-                assert not member.lingering, f"{spec.key} is let go while a call of ours may run there"
+                assert not member.lingering, f"{spec.key} is let go while a lost call of ours may run there"
+                assert member.pending not in _CLOSING, f"{spec.key} is let go while a {member.pending} may close it"
         elif after.transaction in {TransactionState.IN_DOUBT_PUBLISHED, TransactionState.IN_DOUBT_UNPUBLISHED}:
             assert after.in_doubt(), "in doubt about nobody"
         if after.transaction is TransactionState.RESUMED and not after.plan.is_restore:

@@ -27,7 +27,7 @@ from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.transaction import Member, MemberSpec, Plan, initial_state
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
 
-__all__ = ["DRAIN_ONLY", "SILENT", "Answer", "Fleet", "agent", "auxiliary", "policy", "resources"]
+__all__ = ["DRAIN_ONLY", "SHORT_TIMERS", "SILENT", "Answer", "Fleet", "agent", "auxiliary", "policy", "resources"]
 
 STEPS_MAX: Final = 2_000
 EVERY_PHASE: Final = frozenset(Phase)
@@ -38,7 +38,8 @@ SILENT: Final = None
 Answer = Outcome | None
 """``Outcome.LOST`` and ``Outcome.NEVER_SENT`` are no answers at all: the call fails."""
 
-_SHORT_TIMERS: Final = (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF)
+SHORT_TIMERS: Final = (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF)
+"""Timers that only space calls out; ``run`` fires them when nothing else is left."""
 
 
 def policy(
@@ -158,7 +159,7 @@ class Fleet:
         call = next(call for call in self.open_calls if (call.key.name, call.verb) == (name, verb))
         if self._scripts[name, verb]:
             self._scripts[name, verb].popleft()
-        return self._answer(call, answer)
+        return self.answer_call(call, answer)
 
     def run(self, *, until: TransactionState | None = None) -> Fleet:
         """Go on until nothing is left to do, or until the transaction is in a state."""
@@ -208,13 +209,13 @@ class Fleet:
         for call in self.open_calls:
             answer = self._next_answer(call)
             if answer is not None:
-                self._answer(call, answer)
+                self.answer_call(call, answer)
                 return True
         if self.errands:
             self.ask(self._run_errand(self.errands[0]))
             return True
         for timer, key in sorted(self.armed, key=str):
-            if timer in _SHORT_TIMERS:
+            if timer in SHORT_TIMERS:
                 self.fire(timer, None if key is None else key.name)
                 return True
         return False
@@ -223,9 +224,10 @@ class Fleet:
         script = self._scripts[call.key.name, call.verb]
         if script and script[0] is None:
             return None
-        return script.popleft() if script else self._healthy(call)
+        return script.popleft() if script else self.healthy(call)
 
-    def _answer(self, call: m.Call, answer: Answer) -> Fleet:
+    def answer_call(self, call: m.Call, answer: Answer) -> Fleet:
+        """Answer one open call."""
         assert answer is not None
         self.open_calls.remove(call)
         if answer in {Outcome.LOST, Outcome.NEVER_SENT}:
@@ -233,7 +235,8 @@ class Fleet:
             return self.ask(m.CallFailed(call.key, call.leg, call.verb, call.id_index, maybe_applied=applied))
         return self.ask(m.Replied(call.key, call.leg, call.verb, call.id_index, answer))
 
-    def _healthy(self, call: m.Call) -> Outcome:
+    def healthy(self, call: m.Call) -> Outcome:
+        """What a healthy participant answers."""
         if call.verb is Verb.INSPECT and self.at is TransactionState.COMMITTING:
             return Outcome.HELD_PREPARED
         return _HEALTHY[call.verb]
