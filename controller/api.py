@@ -33,6 +33,7 @@ from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured
+from quiesce.controller.metadata import checked_metadata
 from quiesce.controller.opening import Opening
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
@@ -168,12 +169,15 @@ class Controller:
 
         ``metadata`` is a JSON object of at most 64 KiB that is kept in the manifest.
 
+        Raises:
+            InvalidIdentity, ConfigurationError: the label may not be used, or the metadata cannot be kept.
+
         Raises (on entering):
-            InvalidIdentity: the label may not be used.
-            InDoubt: somebody is still owed a resume from before.
+            ConfigurationError: another transaction is running.
+            InDoubt, RestoreFailed, PublishUncertain: an earlier one is not settled.
             QuiesceError: the cut could not be reached; everybody accepts work again.
         """
-        return Cut(self, check_label(label), dict(metadata or {}))
+        return Cut(self, check_label(label), checked_metadata(metadata))
 
     def restore(self, label: str) -> Restored:
         """A restore of the newest valid snapshot with this label (or wire id, or ``latest``), as a context manager.
@@ -224,12 +228,14 @@ class Controller:
 
         Raises:
             InvalidIdentity: the label may not be used.
-            ConfigurationError: another transaction is running, or the configuration is not enabled.
+            ConfigurationError: the metadata cannot be kept, another transaction is running, or the configuration is
+                not enabled.
             InDoubt, RestoreFailed, PublishUncertain: an earlier one is not settled.
             StorageFailed: the snapshot's folder cannot be made.
         """
         check_label(label)
-        return await self._begin(lambda opening: opening.cut(label, secrets.token_hex(_NONCE_SIZE), metadata or {}))
+        kept = checked_metadata(metadata)
+        return await self._begin(lambda opening: opening.cut(label, secrets.token_hex(_NONCE_SIZE), kept))
 
     async def begin_restore(self, name: str) -> PhasedRestore:
         """Take the turn and open a restore, after the snapshot was verified; nobody is called yet.

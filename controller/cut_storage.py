@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.ledger import Ledger
-from quiesce.controller.root_layout import DEPLOYMENTS
+from quiesce.controller.root_layout import DEPLOYMENTS, SNAPSHOT_MANIFEST
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.staging import Staged
 from quiesce.fsm.messages import Publication
@@ -33,6 +33,7 @@ from quiesce.participants.manifest_models import (
 )
 from quiesce.participants.replies import ExportReceipt
 from quiesce.participants.topology import Topology
+from quiesce.participants.validation import first_problems
 
 __all__ = ["CutStorage", "RestoreStorage"]
 
@@ -83,7 +84,12 @@ class CutStorage:
     def publish(self) -> None:
         # a second try after an uncertain rename must offer the same manifest
         if self._manifest is None:
-            self._manifest = self._compose()
+            try:
+                self._manifest = self._compose()
+            except ValidationError as error:
+                raise SnapshotInvalid(
+                    subject="manifest", file=SNAPSHOT_MANIFEST, reason=first_problems(error)
+                ) from None
         for note in self.store.publish(self.staged, self._manifest):
             self.ledger.note(note)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fleet import FENCES, Fleet, keep
@@ -12,7 +14,7 @@ from support.virtual_loop import virtual_time
 from quiesce.controller import CompletedResult, Controller, DeadlineExceeded, Unacknowledged
 from quiesce.controller.errors import StorageFailed
 from quiesce.fsm.tables.fence import FenceVariant
-from quiesce.participants.errors import InvalidIdentity
+from quiesce.participants.errors import ConfigurationError, InvalidIdentity
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
 
@@ -178,13 +180,33 @@ async def test_a_root_whose_parent_is_a_file_pauses_nobody(tmp_path: Path) -> No
     assert await fleet.everybody_accepts()
 
 
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"loss": math.nan}, "JSON compliant"),
+        ({"text": "x" * 70_000}, "70012 bytes"),
+        ({1: 2}, "valid string"),
+        ({"a": {"b": object()}}, "JSON value"),
+        ({"a": (1, 2)}, "JSON value"),
+        ({"half": "\ud800"}, "half a character"),
+        ({"huge": 10**5000}, "Exceeds the limit"),
+        ([1], "a JSON object, not a list"),
+        ("x", "a JSON object, not a str"),
+    ],
+    ids=["nan", "too large", "key", "object", "tuple", "surrogate", "number", "list", "text"],
+)
 @virtual_time
-async def test_a_configuration_that_is_not_enabled_calls_nobody_and_saves_the_trainers_part(tmp_path: Path) -> None:
-    """The cut yields its directory and publishes what the trainer put there."""
+async def test_metadata_that_cannot_be_kept_pauses_nobody(tmp_path: Path, metadata: Any, told: str) -> None:  # noqa: ANN401 - of any type
+    """Refused before any call, and not after everybody was paused for it."""
     fleet = Fleet()
-    async with fleet.controller(tmp_path, enabled=False) as controller:
-        async with controller.cut("step-1") as cut:
-            (cut.directory / "trainer" / "weights").write_text("w")
-            assert await fleet.everybody_accepts()
-        assert controller.store.verify("step-1").is_good
-    assert cut.result.rollouts == ()
+    async with fleet.controller(tmp_path) as controller:
+        with pytest.raises(ConfigurationError, match=f"metadata: .*{told}"):
+            controller.cut("step-1", metadata=metadata)
+        with pytest.raises(ConfigurationError, match="metadata"):
+            await controller.begin_cut("step-1", metadata=metadata)
+        kept: dict[str, Any] = {"step": 1, "nested": [{"a": None}]}
+        cut = controller.cut("step-2", metadata=kept)
+        kept["nested"].append(object())
+        async with cut:
+            pass
+        assert controller.store.load("step-2").metadata == {"step": 1, "nested": [{"a": None}]}
