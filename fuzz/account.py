@@ -20,6 +20,7 @@ class Account:
         receipts: what an agent reported of finished results, by attempt.
         acknowledged: attempts whose result was acknowledged.
         aborted: attempts that an abort_inflight has fenced.
+        polled: the last prepare was incomplete, and nothing has ended that since.
     """
 
     first_replies: dict[tuple[Hashable, Hashable], object] = field(default_factory=dict)
@@ -29,3 +30,4 @@ class Account:
     receipts: dict[str, Mapping[str, object]] = field(default_factory=dict)
     acknowledged: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
+    polled: bool = False

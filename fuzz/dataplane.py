@@ -11,6 +11,7 @@ from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import Seen
 from quiesce.fuzz.steps import DataKind, DataStep
 from quiesce.fuzz.surroundings import CLOSED_CODES, Surroundings, Work
+from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Bindings
 
 __all__ = ["DataPlane"]
@@ -24,17 +25,16 @@ _ANSWERED: Final = frozenset({DataKind.PROBE, DataKind.FINISH, DataKind.SEED, Da
 
 
 class DataPlane:
-    """Carries out the data steps of one run and judges what comes back.
+    """Carries out the data steps of one run and judges what comes back."""
 
-    ``seems_free``: the participant was last seen idle, held by nobody.
-    """
-
-    def __init__(self, place: Place, bindings: Bindings, judge: Judge, surroundings: Surroundings) -> None:
-        self.seems_free = False
+    def __init__(
+        self, place: Place, bindings: Bindings, judge: Judge, surroundings: Surroundings, watch: Watch
+    ) -> None:
         self._place = place
         self._bindings = bindings
         self._judge = judge
         self._surroundings = surroundings
+        self._watch = watch
 
     async def perform(self, step: DataStep) -> str:
         """Begin the work of a step, wait for its answer where it has a short one, and say what came of it."""
@@ -97,7 +97,7 @@ class DataPlane:
     def _judge_admission(self, work: Work, seen: Seen) -> None:
         if seen.code in CLOSED_CODES:
             self._judge.admission(closed=True, got=str(seen))
-            if self.seems_free and not self._judge.strict:
+            if self._watch.seems_free and not self._judge.strict:
                 expected = "admitted: no id holds it"
                 self._judge.check("data.closed-for-nobody", holds=False, expected=expected, got=str(seen))
             if seen.code == _PARKED:

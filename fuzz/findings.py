@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from quiesce.fuzz.rules import Rule
 from quiesce.fuzz.steps import Step, render_step
+from quiesce.fuzz.verdicts import Verdict
 
 __all__ = ["Episode", "Finding", "TraceLine"]
 
@@ -42,8 +43,9 @@ class TraceLine:
 class Episode:
     """One run of a sequence: what it found first, what else was seen on the way and is known already, and the trace.
 
-    ``steps`` are those that were run: a sequence ends with its first finding. ``gone`` says how the participant was
-    lost, empty when it answers.
+    ``steps`` are those that were run: a sequence ends with its first finding. ``lost_at`` is the step after which
+    nothing is known of the fence any more, since it broke a muted rule. ``verdict`` and ``gone`` say that and how the
+    participant was lost; None and empty when it answers and is open.
     """
 
     steps: tuple[Step, ...]
@@ -51,4 +53,6 @@ class Episode:
     finding: Finding | None = None
     muted: tuple[Finding, ...] = ()
     exercised: frozenset[str] = frozenset()
+    lost_at: int | None = None
+    verdict: Verdict | None = None
     gone: str = ""

@@ -124,6 +124,8 @@ class Judge:
         before = self.strict.keep(lambda world: world.fence.closed is closed)
         explained = self._recorded_keeps(lambda belief: belief.keep(lambda world: world.fence.closed is closed))
         self.exercised.add("data.open" if not closed else "data.closed")
+        if any(world.fence.active is None for world in before):
+            self.exercised.add("data.closed-for-nobody")
         if not before or self.strict:
             return
         if not closed:
@@ -236,11 +238,12 @@ class Judge:
 def _most_telling(possible: Iterable[Due]) -> FenceRow | None:
     """The row that a mismatch is about: where a call could have been made to join or to wait, that it was."""
     dues = tuple(possible)
-    waited = (due.via for due in dues if due.via is not None and due.via.effects[-1] in _MADE_TO_WAIT)
-    return next(waited, dues[0].row if dues else None)
+    telling = [due.via for due in dues if due.via is not None and due.via.effects[-1] in _MADE_TO_WAIT]
+    telling += [due.row for due in dues if "end_waiting_prepare" in due.row.effects]
+    return next(iter((*telling, *(due.row for due in dues))), None)
 
 
-def _stance(phase: FencePhase, active: str | None | object) -> str:
+def _stance(phase: FencePhase, active: str | object | None) -> str:
     return f"{phase.value}, held by {'nobody' if active is None else active}"
 
 

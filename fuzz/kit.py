@@ -1,4 +1,4 @@
-"""Servers of the kit in process, around the smallest applications that a fuzzer can drive: for machines, replays, tests.
+"""Servers of the kit in process, around the smallest applications that a fuzzer can drive.
 
 Each application takes what ``kit_traffic`` sends, and its work lasts ``work_s`` seconds of the given clock; in virtual
 time (``quiesce.fuzz.virtual_time``) that costs nothing.

@@ -16,9 +16,7 @@ CRASHED: Final = 500
 _E = FenceEvent
 _FAILURES: Final = frozenset({_E.PREPARE_FAILED, _E.COMMIT_FAILED, _E.RESTORE_FAILED, _E.RESUME_FAILED})
 _FAILURE_CODES: Final[Mapping[Role, frozenset[str]]] = {
-    Role.POLICY: frozenset(
-        {"ledger_mismatch", "ledger_not_checkpointable", "ledger_not_quiescent", "missing_workers"}
-    ),
+    Role.POLICY: frozenset({"ledger_mismatch", "ledger_not_checkpointable", "ledger_not_quiescent", "missing_workers"}),
     Role.AGENT: frozenset({"agent_checkpoint_error"}),
     Role.RESOURCES: frozenset({"resources_checkpoint_error", "unsafe_resources_restore"}),
     Role.AUXILIARY: frozenset(),
@@ -42,13 +40,17 @@ def matches(due: Due, seen: Seen, *, role: Role, recorded: object) -> bool:
         return seen.status == CRASHED
     if answer == "replay_reply":
         return seen.status == OK and (recorded is None or recorded == seen.json)
+    codes = _refusal_codes(due, role)
+    fails = due.end is _E.PREPARE_INCOMPLETE or due.end in _FAILURES
+    return (seen.status == OK and not fails) or (seen.status == CONFLICT and seen.code in codes)
+
+
+def _refusal_codes(due: Due, role: Role) -> frozenset[str]:
+    """With which codes an operation that was allowed to begin can be refused after all."""
     if due.end is _E.PREPARE_INCOMPLETE:
-        return seen.status == CONFLICT and seen.code == _INCOMPLETE
-    if due.end in _FAILURES:
-        return seen.status == CONFLICT and seen.code in _FAILURE_CODES[role]
-    if due.row.event in _MAY_TIME_OUT and seen.status == CONFLICT:
-        return seen.code in _FAILURE_CODES[role]
-    return seen.status == OK
+        return frozenset({_INCOMPLETE})
+    fails = due.end in _FAILURES or due.row.event in _MAY_TIME_OUT
+    return _FAILURE_CODES[role] if fails else frozenset()
 
 
 def expectations(dues: Iterable[Due], *, role: Role) -> str:
@@ -65,8 +67,6 @@ def _expectation(due: Due, role: Role) -> str:
         return str(CRASHED)
     if answer == "replay_reply":
         return f"{OK} with the first reply again"
-    if due.end is _E.PREPARE_INCOMPLETE:
-        return f"{CONFLICT} {_INCOMPLETE}"
-    if due.end in _FAILURES:
-        return f"{CONFLICT} {' or '.join(sorted(_FAILURE_CODES[role]))}"
+    if due.end is _E.PREPARE_INCOMPLETE or due.end in _FAILURES:
+        return f"{CONFLICT} {' or '.join(sorted(_refusal_codes(due, role)))}"
     return str(OK)

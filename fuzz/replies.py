@@ -29,7 +29,10 @@ __all__ = ["Replies"]
 UNAUTHORIZED: Final = 401
 INVALID: Final = 422
 _READS: Final = frozenset({Operation.STATUS, Operation.RETIRE, Operation.DISCARD})
+_DECIDING: Final = frozenset({Operation.PREPARE, Operation.COMMIT, Operation.RESTORE, Operation.RESUME})
+_INCOMPLETE: Final = "agent_prepare_incomplete"
 _ACKNOWLEDGEMENT_ERROR: Final = "completed_execution_acknowledgement_error"
+_NEARLY: Final = 0.9
 _CUTS: Final = ("generation_cut_proof", "generation_cut_summary")
 
 
@@ -57,14 +60,19 @@ class Replies:
         reply = self._shaped(call.asked.route, seen)
         key = call.arrival.key if call.arrival is not None else None
         fresh = judge.replied(call.number, seen, None if key is None else self._account.first_replies.get(key))
+        if operation in _DECIDING:
+            self._account.polled = seen.code == _INCOMPLETE
         if seen.status != OK:
             return
         if key is not None:
             self._account.first_replies.setdefault(key, seen.json)
         self._note(call, reply)
+        fresh = fresh or (not judge.strict and operation is Operation.STATUS)
         if fresh and reply is not None:
-            self._check_truth(reply, seen, served, drained)
+            self._check_truth(reply, seen, served, drained=drained)
             await self._check_files(call, seen)
+        if call.asked.step.long_poll:
+            self._check_long_poll(call, seen)
         if operation is Operation.STATUS and reply is not None and "checkpoint_id" in type(reply).model_fields:
             expected, got = self._bindings.id(call.asked.step.id), seen.fields.get("checkpoint_id")
             judge.check("reply.same-id", holds=got == expected, expected=expected, got=str(got))
@@ -157,24 +165,36 @@ class Replies:
         self._judge.check("reply.shape", holds=not problem, expected=f"the fields of {model.__name__}", got=problem)
         return reply
 
-    def _check_truth(
-        self, reply: BaseModel, seen: Seen, served: Iterable[AttemptId], drained: bool | None
-    ) -> None:
+    def _check_truth(self, reply: BaseModel, seen: Seen, served: Iterable[AttemptId], *, drained: bool | None) -> None:
         judge, surroundings = self._judge, self._surroundings
         standing = Standing(
             served=tuple(served),
             drained=drained,
             alone=self._place.alone,
             closed=judge.closed,
-            polled=judge.polled,
+            polled=judge.polled if judge.strict else self._account.polled,
             aborted=tuple(self._bindings.attempt(symbol) for symbol in sorted(self._account.aborted)),
             sessions=tuple(self._bindings.attempt(symbol) for symbol in sorted(surroundings.sessions)),
             unacknowledged=tuple(self._bindings.attempt(symbol) for symbol in sorted(surroundings.finished)),
             cut=any(seen.fields.get(name) for name in _CUTS),
         )
         judge.exercised |= _TRUTHS_OF[self._place.subject.role]
+        if standing.served and isinstance(reply, wire.AgentPrepareReply):
+            judge.exercised |= {"agent.boundary"} | ({"agent.park-kept"} if standing.polled else set())
         for broken in untruths(reply, standing):
             judge.check(broken.rule_id, holds=False, expected=broken.expected, got=broken.got)
+
+    def _check_long_poll(self, call: Call, seen: Seen) -> None:
+        """It may say draining only when its time is over, and must not dally once the drain is."""
+        now, durations = self._place.clock.monotonic(), self._place.durations
+        waited_s, state = now - call.sent_at, seen.fields.get("state")
+        early = state == "draining" and waited_s < durations.long_poll_s * _NEARLY
+        ends = [work.ended_at for work in self._surroundings.works if work.ended_at is not None]
+        live = bool(self._surroundings.live()) or not self._place.alone
+        late = not live and waited_s > durations.prompt_s and now - max(ends, default=now) > durations.prompt_s
+        expected = f"paused as soon as it is, or draining after {durations.long_poll_s:g} s"
+        got = f"{state} after {waited_s:.1f} s"
+        self._judge.check("truth.long-poll", holds=not (early or late), expected=expected, got=got)
 
     async def _check_files(self, call: Call, seen: Seen) -> None:
         step, place = call.asked.step, self._place

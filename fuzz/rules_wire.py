@@ -77,9 +77,7 @@ _REQUESTS: Final = (
     Rule("request.missing-field", "A call without a required field is refused with 422.", "2.0, 2", roles=EVERY_ROLE),
     Rule("request.id", "An id that is not of the identity pattern is refused with 422.", "0.2, 2.0", roles=EVERY_ROLE),
     Rule("request.schema-version", "Another schema_version than 1 is refused with 422.", "2.0", roles=EVERY_ROLE),
-    Rule(
-        "request.deadline", "A deadline that is no finite number is refused with 422.", "0.2, 2.0", roles=EVERY_ROLE
-    ),
+    Rule("request.deadline", "A deadline that is no finite number is refused with 422.", "0.2, 2.0", roles=EVERY_ROLE),
     Rule("request.types", "A field of a wrong type or range is refused with 422.", "2", roles=EVERY_ROLE),
     Rule("request.body", "A body that is no JSON object is refused with 422.", "2.0", roles=EVERY_ROLE),
     Rule("request.query", "A malformed query is refused with 422.", "2.3, 2.18", roles=EVERY_ROLE),

@@ -11,7 +11,7 @@ from quiesce.participants.excerpts import body_excerpt
 from quiesce.participants.strict_json import NotStrictJson, parse
 from quiesce.transport.port import ControlReply
 
-__all__ = ["OK", "CONFLICT", "Seen"]
+__all__ = ["CONFLICT", "OK", "Seen"]
 
 OK: Final = 200
 CONFLICT: Final = 409

@@ -85,7 +85,7 @@ def spoiling_of(route: Route, name: str) -> Spoiling:
 def _of_body(schema: Mapping[str, object]) -> Iterator[Spoiling]:
     properties, required = _properties(schema), _required(schema)
     for name, content in _BODIES.items():
-        yield Spoiling(f"body.{name}", "request.body", lambda _, content=content: content)  # type: ignore[misc]  # a default binds it
+        yield Spoiling(f"body.{name}", "request.body", _constant(content))
     yield _changed("unknown-field", "request.unknown-field", lambda fields: {**fields, "include_everything": True})
     for name in required:
         yield _changed(f"missing.{name}", "request.missing-field", _without(name))
@@ -119,7 +119,7 @@ def _bad_deadlines() -> Iterator[Spoiling]:
 def _of_query(schema: Mapping[str, object]) -> Iterator[Spoiling]:
     properties = _properties(schema)
     for name in _required(schema):
-        yield Spoiling(f"missing.{name}", "request.query", lambda fields, name=name: _texts(_without(name)(fields)))  # type: ignore[misc]  # as above
+        yield Spoiling(f"missing.{name}".replace("_", "-"), "request.query", _as_query(_without(name)))
     bad: dict[str, tuple[str, str]] = {
         f"id.{kind}": ("checkpoint_id", value) for kind, value in BAD_IDS.items() if isinstance(value, str)
     }
@@ -131,11 +131,7 @@ def _of_query(schema: Mapping[str, object]) -> Iterator[Spoiling]:
     if "timeout_s" in properties:
         bad["timeout.text"] = ("timeout_s", "long")
     for name, (parameter, value) in bad.items():
-
-        def query(fields: Fields, parameter: str = parameter, value: str = value) -> Mapping[str, str]:
-            return _texts({**fields, parameter: value})
-
-        yield Spoiling(name, "request.query", query)
+        yield Spoiling(name, "request.query", _as_query(_with(parameter, value)))
 
 
 def _wrong_values(schema: Mapping[str, object], field_schema: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -185,5 +181,9 @@ def _without(name: str) -> Callable[[Fields], Fields]:
     return lambda fields: {other: value for other, value in fields.items() if other != name}
 
 
-def _texts(fields: Fields) -> Mapping[str, str]:
-    return {name: str(value) for name, value in fields.items()}
+def _as_query(change: Callable[[Fields], Fields]) -> Callable[[Fields], Mapping[str, str]]:
+    return lambda fields: {name: str(value) for name, value in change(fields).items()}
+
+
+def _constant(content: bytes) -> Callable[[Fields], bytes]:
+    return lambda _fields: content

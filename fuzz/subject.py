@@ -58,7 +58,6 @@ EVENT_OF: Final[Mapping[Operation, FenceEvent]] = MappingProxyType(
 """The event of the fence that a call's arrival is; acknowledgements and capabilities are none."""
 
 
-
 def routes_for(role: Role, *, coordinated: bool = False) -> Mapping[Operation, Route]:
     """The routes of a server of this role, by operation."""
     served = COORDINATOR_ROUTES if coordinated else routes_served_by(role)

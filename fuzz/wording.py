@@ -46,6 +46,11 @@ class Durations:
     work_s: float = 5.0
     grace_s: float | None = None
 
+    @property
+    def long_poll_s(self) -> float:
+        """For how long a status may wait for the drain."""
+        return self.work_s * _LONG_POLL_SHARE
+
 
 class Bindings:
     """The names that stand for the letters of one run of a sequence. No two runs share any.
@@ -179,7 +184,7 @@ class Wording:
         if step.operation is Operation.CAPABILITIES:
             return {}
         fields: dict[str, object] = {"checkpoint_id": self._bindings.id(step.id)}
-        if step.operation is not Operation.STATUS or "deadline_ts" in _query_names(self._subject.routes[step.operation]):
+        if step.operation is not Operation.STATUS or "deadline_ts" in _query_names(self._subject, step):
             fields["deadline_ts"] = deadline_ts
         match step.operation:
             case Operation.COMMIT | Operation.RESTORE:
@@ -187,7 +192,7 @@ class Wording:
             case Operation.ABORT_INFLIGHT | Operation.RETIRE | Operation.DISCARD:
                 fields |= self._bindings.attempt(step.attempt)._asdict()
             case Operation.STATUS if step.long_poll:
-                fields |= {"wait_state": "paused", "timeout_s": self._durations.work_s * _LONG_POLL_SHARE}
+                fields |= {"wait_state": "paused", "timeout_s": self._durations.long_poll_s}
         if step.operation is Operation.COMMIT and "continuation_indexes" in _body_names(self._subject, step):
             fields["continuation_indexes"] = [] if step.roots is Roots.NONE else [_UNKNOWN_INDEX]
         return fields
@@ -221,8 +226,9 @@ _UNKNOWN_INDEX: Final = {
 }
 
 
-def _query_names(route: Route) -> frozenset[str]:
-    return frozenset() if route.query is None else frozenset(route.query.model_fields)
+def _query_names(subject: Subject, step: CallStep) -> frozenset[str]:
+    query = subject.routes[step.operation].query
+    return frozenset() if query is None else frozenset(query.model_fields)
 
 
 def _body_names(subject: Subject, step: CallStep) -> frozenset[str]:

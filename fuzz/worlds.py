@@ -25,6 +25,7 @@ FenceRow: TypeAlias = Row[FencePhase, FenceEvent]
 
 WORLDS_MAX: Final = 2000
 """More worlds than this are a defect of the oracle: a sequence has a handful of open questions."""
+_FRESH: Final = FenceState()
 _RESTORED: Final = frozenset({FenceEvent.RESTORE_DONE})
 
 
@@ -93,7 +94,7 @@ class World:
     ``last`` is the row that was taken last; worlds that differ in it alone are the same.
     """
 
-    fence: FenceState = FenceState()
+    fence: FenceState = _FRESH
     owes_restore: bool = False
     waiting: frozenset[Waiting] = frozenset()
     due: frozenset[tuple[int, Due]] = frozenset()
@@ -190,9 +191,7 @@ class Belief:
             )
             yield self._delivered(world, arrival, signal)
 
-    def _delivered(
-        self, world: World, arrival: Arrival, signal: FenceSignal, via: FenceRow | None = None
-    ) -> World:
+    def _delivered(self, world: World, arrival: Arrival, signal: FenceSignal, via: FenceRow | None = None) -> World:
         step = fence_step(self._table, world.fence, signal)
         after = replace(world, fence=step.state, last=_told(world.last, step.row))
         match step.answer:

@@ -1,0 +1,277 @@
+"""The whole test of one participant: survey, sequences, shrinking, and the last look that proves it open."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from quiesce.controller.clock import Clock
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.line import Line
+from quiesce.fuzz.pace import measured
+from quiesce.fuzz.place import Place
+from quiesce.fuzz.plans import Abilities, Planner, ids_of
+from quiesce.fuzz.report import ParticipantReport, Violation
+from quiesce.fuzz.rulebook import RULES, rules_of
+from quiesce.fuzz.rules import Need, Profile
+from quiesce.fuzz.run import Run
+from quiesce.fuzz.shrinking import shrink
+from quiesce.fuzz.steps import DataKind, Step
+from quiesce.fuzz.subject import Subject
+from quiesce.fuzz.survey import Found, Survey
+from quiesce.fuzz.traffic import Traffic, no_traffic
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.wording import Durations
+from quiesce.participants.identity import AttemptId
+from quiesce.transport.port import Transport
+
+__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "examine"]
+
+CALLS_MAX: Final = 6000
+IDS_MAX: Final = 2000
+RATE: Final = 200.0
+
+Renew = Callable[[], Awaitable[None]]
+Progress = Callable[[int, int, int], None]
+"""Told how many calls of how many were sent, and how many rules are broken so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a participant is tested.
+
+    Attributes:
+        profile: by which measure.
+        seed: decides the random sequences.
+        nonce: makes the ids of this campaign its own; two campaigns on one server must not share it.
+        traffic: drives the data plane.
+        root: a directory that this process and the participant both see, for exports; None for no commits.
+        allow_restore: restores may be sent. They fence attempts and install state.
+        allow_live_work: it is tested although it has live work.
+        calls_max, ids_max: bounds; shrinking and leaving open may exceed the first by a little.
+        rate: calls a second at most, None for no bound.
+        durations: how long things take; None: measured.
+        grace_s: how long after its deadline an incomplete prepare may be held at most; None: not waited for.
+    """
+
+    nonce: str
+    profile: Profile = Profile.STRICT
+    seed: int = 0
+    traffic: Traffic = no_traffic
+    root: Path | None = None
+    allow_restore: bool = False
+    allow_live_work: bool = False
+    calls_max: int = CALLS_MAX
+    ids_max: int = IDS_MAX
+    rate: float | None = RATE
+    durations: Durations | None = None
+    grace_s: float | None = None
+
+
+async def examine(
+    url: str,
+    transport: Transport,
+    clock: Clock,
+    options: Options,
+    *,
+    renew: Renew | None = None,
+    progress: Progress | None = None,
+) -> ParticipantReport:
+    """Test the participant at ``url``. It is left open, also when this is cancelled.
+
+    ``transport`` must take its tokens from ``quiesce.fuzz.bearers.FuzzedTokens``. ``renew`` puts a fresh server in
+    the place of the old one before each sequence, where that can be done.
+    """
+    line = Line(transport, clock, options.rate)
+    campaign = _Campaign(url, line, options, renew, progress)
+    return await campaign.conduct()
+
+
+@dataclass(slots=True)
+class _Campaign:
+    url: str
+    line: Line
+    options: Options
+    renew: Renew | None
+    progress: Progress | None
+    violations: list[Violation] = field(default_factory=list)
+    exercised: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    sequences: int = 0
+    verdict: Verdict | None = None
+    gone: str = ""
+    began_at: float = 0.0
+
+    async def conduct(self) -> ParticipantReport:
+        self.began_at = self.line.clock.monotonic()
+        if self.renew is not None:
+            await self.renew()
+        found = await self._surveyed()
+        self.exercised |= found.exercised
+        for finding in found.findings:
+            self.violations.append(Violation(finding.rule, finding.expected, finding.got, finding.known))
+        if found.subject is None:
+            return self._report(found)
+        place = await self._place(found, found.subject)
+        await self._try_all(place)
+        return self._report(found, place)
+
+    async def _surveyed(self) -> Found:
+        own_ids = (f"fuzz-{self.options.nonce}-look-{number}" for number in range(1, 1000))
+        survey = Survey(
+            self.url,
+            self.line,
+            own_ids,
+            profile=self.options.profile,
+            allow_live_work=self.options.allow_live_work,
+            allow_restore=self.options.allow_restore,
+        )
+        return await survey.look()
+
+    async def _place(self, found: Found, subject: Subject) -> Place:
+        options = self.options
+        durations = options.durations
+        if durations is None:
+            durations = Durations(grace_s=options.grace_s)
+            durations = await measured(subject, self.line, options.traffic, durations, f"fuzz-{options.nonce}")
+        if not found.alone:
+            self.notes.append("it has live work of others, so that less can be said of what is in flight")
+        return Place(
+            subject=subject,
+            line=self.line,
+            clock=self.line.clock,
+            nonce=options.nonce,
+            traffic=options.traffic,
+            durations=durations,
+            profile=options.profile,
+            root=options.root,
+            may_restore=options.allow_restore,
+            alone=found.alone,
+            owes_restore=found.owes_restore,
+        )
+
+    # ---- sequences
+
+    async def _try_all(self, place: Place) -> None:
+        planner = Planner(place.subject, self._abilities(place), self.options.seed)
+        for planned in planner.systematic():
+            steps: tuple[Step, ...] = planned
+            while steps:
+                if not self._may_go_on(steps):
+                    self.notes.append("it was stopped before every planned sequence was tried; allow more calls or ids")
+                    return
+                steps = await self._try(place, steps)
+        for planned in islice(planner.walks(), self.options.calls_max):
+            if not self._may_go_on(planned):
+                return
+            await self._try(place, planned)
+
+    def _abilities(self, place: Place) -> Abilities:
+        someone = AttemptId("someone", 0)
+        kinds = frozenset(kind for kind in DataKind if place.traffic(place.subject.role, kind, someone) is not None)
+        return Abilities(
+            kinds=kinds,
+            may_export=place.root is not None and place.subject.declaration.exports,
+            may_restore=place.may_restore,
+            waits_for_grace=place.durations.grace_s is not None,
+        )
+
+    def _may_go_on(self, steps: Sequence[Step]) -> bool:
+        ids_left = self.options.ids_max - len(self.line.ids)
+        return self.verdict is None and self.line.calls < self.options.calls_max and ids_of(steps) <= ids_left
+
+    async def _try(self, place: Place, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Run a sequence; if it cannot go on behind a rule that is broken, the sequence without that step."""
+        muted = frozenset(violation.rule.id for violation in self.violations)
+        episode = await self._run(place, steps, muted)
+        if episode.finding is not None:
+            await self._record(place, episode)
+        if self.progress is not None:
+            self.progress(self.line.calls, self.options.calls_max, len(self.violations))
+        stopped_at = len(episode.steps) - 1 if episode.finding is not None else episode.lost_at
+        if stopped_at is None or stopped_at >= len(steps) - 1:
+            return ()
+        return (*steps[:stopped_at], *steps[stopped_at + 1 :])
+
+    async def _run(self, place: Place, steps: Sequence[Step], muted: frozenset[str]) -> Episode:
+        if self.renew is not None:
+            await self.renew()
+        self.sequences += 1
+        episode = await Run(place, steps, muted=muted).execute()
+        self.exercised |= episode.exercised | {"server.survives"}
+        if self.verdict is None and episode.verdict is not None:
+            self.verdict, self.gone = episode.verdict, episode.gone
+        return episode
+
+    async def _record(self, place: Place, episode: Episode) -> None:
+        finding = episode.finding
+        assert finding is not None  # noqa: S101 - whoever calls has looked
+        at_call, at_s = self.line.calls, self.line.clock.monotonic() - self.began_at
+        others = frozenset(rule.id for rule in RULES if rule.id != finding.rule.id)
+        small = episode
+        reproducible = True
+        if self.verdict is None:
+            shrunk = await shrink(lambda steps: self._run(place, steps, others), finding.rule.id, episode)
+            small, reproducible = shrunk.episode, shrunk.reproducible
+        last = small.finding or finding
+        self.violations.append(
+            Violation(
+                rule=finding.rule,
+                expected=last.expected,
+                got=last.got,
+                known=last.known,
+                steps=small.steps,
+                trace=small.trace,
+                found_in=len(episode.steps),
+                reproducible=reproducible,
+                at_call=at_call,
+                at_s=at_s,
+            )
+        )
+
+    # ---- the outcome
+
+    def _report(self, found: Found, place: Place | None = None) -> ParticipantReport:
+        verdict, reason = (found.verdict, found.reason) if self.verdict is None else (self.verdict, self.gone)
+        broken = {violation.rule.id for violation in self.violations}
+        role = None if place is None else place.subject.role
+        held = tuple(rule.id for rule in RULES if rule.id in self.exercised and rule.id not in broken)
+        return ParticipantReport(
+            url=self.url,
+            profile=self.options.profile,
+            seed=self.options.seed,
+            verdict=verdict,
+            reason=reason,
+            name="" if place is None else place.subject.name,
+            role=role,
+            violations=tuple(sorted(self.violations, key=_gravity)),
+            held=held,
+            untested={} if role is None or place is None else self._untested(role, place, broken),
+            calls=self.line.calls,
+            ids=len(self.line.ids),
+            sequences=self.sequences,
+            seconds=self.line.clock.monotonic() - self.began_at,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _untested(self, role: Role, place: Place, broken: set[str]) -> dict[str, str]:
+        has = self._abilities(place)
+        lacking = {
+            Need.TRAFFIC: not has.kinds,
+            Need.DIRECTORY: not has.may_export,
+            Need.RESTORE: not has.may_restore,
+        }
+        found: dict[str, str] = {}
+        for rule in rules_of(role):
+            if rule.id not in self.exercised and rule.id not in broken:
+                needs = [need.value for need in Need if need in rule.needs and lacking[need]]
+                found[rule.id] = f"needs {' and '.join(needs)}" if needs else "did not come up"
+        return found
+
+
+def _gravity(violation: Violation) -> tuple[bool, bool, str]:
+    return bool(violation.known), not violation.is_error, violation.rule.id

@@ -1,0 +1,160 @@
+"""The outcome of a campaign as values: per participant its verdict, what was broken, and what could not be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.findings import TraceLine
+from quiesce.fuzz.rules import Profile, Rule, Severity
+from quiesce.fuzz.steps import Step, render_step
+from quiesce.fuzz.verdicts import Verdict
+
+__all__ = ["ParticipantReport", "Violation", "text_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule, reported once, with the smallest sequence that breaks it.
+
+    Attributes:
+        rule, expected, got: what is broken, and how that showed.
+        known: the name of the deviation where the profile knows it, else empty.
+        steps: the minimal sequence; empty where no call was needed.
+        trace: the run of it.
+        found_in: the number of steps of the sequence in which it was found first.
+        reproducible: whether it happens again.
+        at_call, at_s: how many calls and seconds after the beginning it was found.
+    """
+
+    rule: Rule
+    expected: str
+    got: str
+    known: str = ""
+    steps: tuple[Step, ...] = ()
+    trace: tuple[TraceLine, ...] = ()
+    found_in: int = 0
+    reproducible: bool = True
+    at_call: int = 0
+    at_s: float = 0.0
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it makes the participant fail the test."""
+        return self.rule.severity is Severity.ERROR and not self.known
+
+    def described(self) -> dict[str, object]:
+        """As members of a JSON object."""
+        return {
+            "rule": self.rule.id,
+            "sentence": self.rule.sentence,
+            "section": self.rule.section,
+            "severity": self.rule.severity.value,
+            "known": self.known or None,
+            "expected": self.expected,
+            "got": self.got,
+            "calls": [render_step(step) for step in self.steps],
+            "trace": [str(line) for line in self.trace],
+            "found_in_steps": self.found_in,
+            "reproducible": self.reproducible,
+            "found_at_call": self.at_call,
+            "found_after_s": round(self.at_s, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantReport:
+    """What came of testing one participant.
+
+    Attributes:
+        url, name, role: who it is; name and role as far as they are known.
+        profile, seed: under what it was tested.
+        verdict, reason: whether it was tested, and if not, why.
+        violations: each rule at most once.
+        held: ids of the rules that were put to the test and held.
+        untested: ids of the other rules of its role, and why they were not.
+        calls, ids, sequences, seconds: what the test took.
+        notes: what else is worth knowing.
+    """
+
+    url: str
+    profile: Profile
+    seed: int
+    verdict: Verdict
+    reason: str = ""
+    name: str = ""
+    role: Role | None = None
+    violations: tuple[Violation, ...] = ()
+    held: tuple[str, ...] = ()
+    untested: Mapping[str, str] | None = None
+    calls: int = 0
+    ids: int = 0
+    sequences: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Violation, ...]:
+        """The violations that make it fail."""
+        return tuple(violation for violation in self.violations if violation.is_error)
+
+    @property
+    def conforms(self) -> bool:
+        """Whether it was tested and broke no rule of severity error that the profile does not know."""
+        return self.verdict is Verdict.TESTED and not self.errors
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it could not be proven that the participant accepts work."""
+        return self.verdict.in_doubt
+
+    def described(self) -> dict[str, object]:
+        """As members of a JSON object."""
+        return {
+            "url": self.url,
+            "name": self.name or None,
+            "role": None if self.role is None else self.role.value,
+            "profile": self.profile.value,
+            "seed": self.seed,
+            "verdict": self.verdict.value,
+            "reason": self.reason or None,
+            "conforms": self.conforms,
+            "violations": [violation.described() for violation in self.violations],
+            "held": list(self.held),
+            "untested": dict(self.untested or {}),
+            "calls": self.calls,
+            "ids_used_up": self.ids,
+            "sequences": self.sequences,
+            "seconds": round(self.seconds, 3),
+            "notes": list(self.notes),
+        }
+
+
+def text_of(reports: Iterable[ParticipantReport]) -> str:
+    """The reports for a person."""
+    return "\n".join(line for report in reports for line in _lines(report))
+
+
+def _lines(report: ParticipantReport) -> list[str]:
+    who = f"{report.url} ({report.name}, {report.role.value})" if report.role is not None else report.url
+    lines = [f"{who}: {report.verdict.value}" + (f": {report.reason}" if report.reason else "")]
+    for violation in report.violations:
+        lines += _violation_lines(violation)
+    if report.verdict is Verdict.TESTED or report.calls:
+        others = len(report.violations) - len(report.errors)
+        lines.append(
+            f"  {len(report.held)} rules held, {len(report.errors)} broken, {others} warnings or known, "
+            f"{len(report.untested or {})} not tested; {report.calls} calls in {report.sequences} sequences, {report.ids} ids used up, {report.seconds:.1f} s"
+        )
+    lines += [f"  note: {note}" for note in report.notes]
+    return lines
+
+
+def _violation_lines(violation: Violation) -> list[str]:
+    rule = violation.rule
+    known = f", known as {violation.known}" if violation.known else ""
+    once = "" if violation.reproducible else " (seen once, did not happen again)"
+    lines = [f"  {rule.severity.value} {rule.id}{known}: {rule.sentence} (wire-protocol {rule.section}){once}"]
+    lines += [f"    {number}. {line}" for number, line in enumerate(violation.trace, start=1)]
+    return [*lines, f"    expected {violation.expected}; got {violation.got}"]

@@ -1,0 +1,299 @@
+"""Who answers at a URL: whether it is a participant that may be tested, and what can be known of it beforehand.
+
+Nothing is paused before it is known that the server is a participant, that our token is accepted and that nobody's id
+holds it. Whether it has live work can be seen of a model or resource server only by closing it for a moment; it is
+opened again at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pydantic import ValidationError
+
+from quiesce.fsm.tables.fence import FencePhase
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.findings import Finding
+from quiesce.fuzz.line import Line
+from quiesce.fuzz.rulebook import RULE_BY_ID
+from quiesce.fuzz.rules import Profile
+from quiesce.fuzz.seen import CONFLICT, OK, Seen
+from quiesce.fuzz.steps import Operation
+from quiesce.fuzz.subject import Subject, routes_for
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.participants.capabilities import AdmissionState, CheckpointMode, Component, Declaration, WorkerMode
+from quiesce.participants.dialects.gym_a import wire
+from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
+from quiesce.participants.errors import NeverSent, Unreachable
+from quiesce.participants.excerpts import body_excerpt, printable
+from quiesce.participants.validation import first_problems
+from quiesce.transport.port import ControlRequest
+
+__all__ = ["Found", "Survey"]
+
+REPLY_BODY_CAP: Final = 2**20
+PRESENT: Final = frozenset({422, 401, 403, 400})
+UNAUTHORIZED: Final = frozenset({401, 403})
+_B_STATUS: Final = f"{PREFIX}/checkpoint/status"
+_EXERCISED: Final = frozenset(
+    {"capabilities.open", "capabilities.shape", "capabilities.fields", "capabilities.declared", "routes.present"}
+)
+_B_MEMBERS: Final = frozenset({"kind", "phase", "report"})
+_FEATURES: Final = {
+    Operation.DISCARD: "discard_restored_continuation_v1",
+    Operation.ACKNOWLEDGE: "completed_result_acknowledgement",
+    Operation.ACKNOWLEDGE_COMPLETED: "completed_result_acknowledgement",
+}
+"""Routes of later servers: one that does not declare the feature need not have the route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a survey found. ``subject`` is None where the participant is not to be tested; ``reason`` says why.
+
+    ``findings`` are rules that are broken already, ``exercised`` those that were looked at.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    subject: Subject | None = None
+    findings: tuple[Finding, ...] = ()
+    owes_restore: tuple[bool, ...] = (False,)
+    alone: bool = True
+    exercised: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Survey:
+    """Looks at one URL.
+
+    ``own_id`` gives fresh ids; ``deadline_ts`` the deadline of a call that is sent now.
+    """
+
+    url: str
+    line: Line
+    own_ids: Iterator[str]
+    profile: Profile = Profile.STRICT
+    allow_live_work: bool = False
+    allow_restore: bool = False
+    answer_s: float = 10.0
+    _findings: list[Finding] = field(default_factory=list, init=False)
+
+    async def look(self) -> Found:
+        """Find out who it is. Never raises for what a server does."""
+        try:
+            return await self._look()
+        except NeverSent as error:
+            return Found(Verdict.UNREACHABLE, f"{error.reason}; check that the server runs and that its URL is right")
+        except Unreachable as error:
+            return Found(Verdict.HANGS, f"{error.call} is not answered: {error.reason}")
+
+    async def _look(self) -> Found:
+        seen = await self._get(ROUTE_BY_NAME["capabilities"].path)
+        if seen.status in UNAUTHORIZED:
+            self._break("capabilities.open", "200 without a bearer", str(seen))
+            seen = await self._get(ROUTE_BY_NAME["capabilities"].path, authorized=True)
+        if seen.status != OK or not isinstance(seen.json, dict):
+            return await self._not_a_participant(seen)
+        try:
+            capabilities = wire.Capabilities.model_validate_json(seen.body)
+        except ValidationError as error:
+            return await self._unreadable(seen, first_problems(error))
+        self._check_declaration(capabilities, seen)
+        return await self._ask(capabilities)
+
+    async def _not_a_participant(self, seen: Seen) -> Found:
+        if await self._speaks_b():
+            return _other_dialect()
+        kind = printable(seen.headers.get("content-type", "no content type"), 60)
+        said = f"its capabilities route answers {seen.status} ({kind}): {body_excerpt(seen.body, 80) or 'nothing'}"
+        return Found(Verdict.NOT_A_PARTICIPANT, f"{said}; check the URL: it is the base of a server's control routes")
+
+    async def _unreadable(self, seen: Seen, problems: str) -> Found:
+        if await self._speaks_b():
+            return _other_dialect()
+        if not {"component", "checkpoint_mode", "phase"} & set(seen.fields):
+            return Found(Verdict.NOT_A_PARTICIPANT, f"its capabilities route answers something else: {problems}")
+        self._break("capabilities.shape", "the fields of 2.1", problems)
+        return Found(Verdict.GARBAGE, f"its capabilities cannot be read: {problems}", findings=tuple(self._findings))
+
+    async def _speaks_b(self) -> bool:
+        seen = await self._get(_B_STATUS, authorized=True)
+        return (seen.status == OK and set(seen.fields) >= _B_MEMBERS) or seen.code == "unauthorized"
+
+    # ---- a participant
+
+    async def _ask(self, capabilities: wire.Capabilities) -> Found:
+        declaration = capabilities.declaration()
+        if declaration.worker_mode is WorkerMode.UNMANAGED:
+            reason = f"{declaration.num_workers} workers share its port and nobody answers for all of them"
+            return self._refused(Verdict.UNMANAGED, f"{reason}; test one worker, or put a coordinator before them")
+        subject = self._subject(declaration)
+        subject, missing = await self._with_routes(subject)
+        if not subject.has(Operation.PREPARE) or not subject.has(Operation.RESUME):
+            reason = "it has no control routes: most likely no control token is configured there"
+            return self._refused(Verdict.TAKES_NO_PART, reason)
+        for route in missing:
+            self._break("routes.present", "422 for an empty request", f"404 for {route.method} {route.path}")
+        status = await self._status(subject)
+        if status.status in UNAUTHORIZED:
+            return self._refused(Verdict.TOKEN_REFUSED, f"it answers {status}; check the control token on both sides")
+        if capabilities.phase is not FencePhase.IDLE or capabilities.active_checkpoint_id is not None:
+            holder = printable(capabilities.active_checkpoint_id or "nobody that it names", 128)
+            reason = f"its phase is {capabilities.phase.value}, held by {holder}: resume it first"
+            return self._refused(Verdict.HELD, reason)
+        if subject.role is Role.AUXILIARY:
+            return Found(Verdict.TESTED, subject=subject, findings=tuple(self._findings), exercised=_EXERCISED)
+        return await self._try(subject, status)
+
+    async def _try(self, subject: Subject, status: Seen) -> Found:
+        resumed = await self._post(subject, Operation.RESUME, next(self.own_ids))
+        owes = resumed.status == CONFLICT and resumed.code == "resources_checkpoint_error"
+        if owes and not self.allow_restore:
+            reason = "it was started to be restored and serves nothing before that; allow restores to test it"
+            return self._refused(Verdict.OWES_RESTORE, reason)
+        live = "" if owes else await self._live_work(subject, status)
+        if live and not self.allow_live_work:
+            reason = f"{live}; testing it would disturb them (allow live work to test it all the same)"
+            return self._refused(Verdict.LIVE_WORK, reason)
+        return Found(
+            Verdict.TESTED,
+            subject=subject,
+            findings=tuple(self._findings),
+            owes_restore=(owes,),
+            alone=not live,
+            exercised=_EXERCISED,
+        )
+
+    async def _live_work(self, subject: Subject, status: Seen) -> str:
+        """What live work there is, in words; empty when there is none."""
+        if subject.role is Role.AGENT:
+            executions = status.fields.get("executions")
+            count = len(executions) if isinstance(executions, list) else 0
+            return f"{count} executions are there" if count else ""
+        id_ = next(self.own_ids)
+        closed = await self._post(subject, Operation.PREPARE, id_)
+        await self._post(subject, Operation.RESUME, id_)
+        calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
+        if isinstance(calls, int) and calls:
+            return f"{calls} calls are in flight"
+        return f"{sessions} sessions are there" if isinstance(sessions, int) and sessions else ""
+
+    def _subject(self, declaration: Declaration) -> Subject:
+        role, coordinated = declaration.role, declaration.coordinated
+        routes = {
+            operation: route
+            for operation, route in _every_route(role, coordinated=coordinated).items()
+            if _FEATURES.get(operation) is None or _FEATURES[operation] in declaration.features
+        }
+        return Subject(self.url, declaration.participant_name, role, coordinated, declaration, routes)
+
+    async def _with_routes(self, subject: Subject) -> tuple[Subject, list[Route]]:
+        """The subject with the routes that are there, and those that are missing although they are promised."""
+        there: dict[Operation, Route] = {Operation.CAPABILITIES: subject.routes[Operation.CAPABILITIES]}
+        missing: list[Route] = []
+        for operation, route in subject.routes.items():
+            if operation is Operation.CAPABILITIES:
+                continue
+            seen = await self._send(route.method, route.path, None, {} if route.method == "POST" else None)
+            if seen.status not in {404, 405, 501}:
+                there[operation] = route
+            elif subject.declaration.exports or operation not in {Operation.COMMIT, Operation.RESTORE}:
+                missing.append(route)
+        return replace(subject, routes=there), missing
+
+    # ---- what it declares
+
+    def _check_declaration(self, capabilities: wire.Capabilities, seen: Seen) -> None:
+        known = set(wire.Capabilities.model_fields)
+        if unknown := sorted(set(seen.fields) - known):
+            self._break("capabilities.fields", "no further fields", printable(", ".join(unknown), 80))
+        declaration = capabilities.declaration()
+        for expected, got in _contradictions(declaration):
+            self._break("capabilities.declared", expected, got)
+
+    def _break(self, rule_id: str, expected: str, got: str) -> None:
+        rule = RULE_BY_ID[rule_id]
+        known = rule.known.get(self.profile)
+        if all(finding.rule is not rule for finding in self._findings):
+            self._findings.append(Finding(rule, expected, got, "" if known is None else known.name))
+
+    def _refused(self, verdict: Verdict, reason: str) -> Found:
+        return Found(verdict, reason, findings=tuple(self._findings))
+
+    # ---- calls
+
+    async def _status(self, subject: Subject) -> Seen:
+        query = {"checkpoint_id": next(self.own_ids)}
+        route = subject.routes.get(Operation.STATUS, ROUTE_BY_NAME["capabilities"])
+        if route.query is not None and "deadline_ts" in route.query.model_fields:
+            query["deadline_ts"] = str(self._deadline_ts())
+        return await self._send(route.method, route.path, query, None)
+
+    async def _post(self, subject: Subject, operation: Operation, checkpoint_id: str) -> Seen:
+        route = subject.routes[operation]
+        self.line.ids.add(checkpoint_id)
+        body = {"checkpoint_id": checkpoint_id, "deadline_ts": self._deadline_ts()}
+        return await self._send(route.method, route.path, None, body)
+
+    async def _get(self, path: str, *, authorized: bool = False) -> Seen:
+        return await self._send("GET", path, None, None, authorized=authorized)
+
+    def _deadline_ts(self) -> float:
+        return self.line.clock.now_ts() + self.answer_s
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, object] | None,
+        *,
+        authorized: bool = True,
+    ) -> Seen:
+        request = ControlRequest(
+            participant=self.url,
+            method=method,
+            url=self.url.rstrip("/") + path,
+            timeout_s=self.answer_s * 2,
+            query=query,
+            body=None if body is None else json.dumps(body).encode(),
+            headers={} if body is None else {"content-type": "application/json"},
+            authorized=authorized,
+            body_cap=REPLY_BODY_CAP,
+        )
+        return await self.line.send(request)
+
+
+def _every_route(role: Role, *, coordinated: bool) -> Mapping[Operation, Route]:
+    """The routes that the declaration promises; a coordinator's has those of its workers' exports as well."""
+    promised = dict(routes_for(role))
+    return promised | dict(routes_for(role, coordinated=coordinated))
+
+
+def _contradictions(declaration: Declaration) -> Iterator[tuple[str, str]]:
+    is_model = declaration.component is Component.MODEL
+    if is_model and declaration.instance_role is None:
+        yield "instance_role policy or auxiliary", "null for a model server"
+    if not is_model and declaration.instance_role is not None:
+        yield "instance_role null", f"{declaration.instance_role.value} for a server that is no model"
+    if AdmissionState.ACCEPTING not in declaration.admission_states:
+        yield "accepting among the admission states", ", ".join(declaration.admission_states) or "none"
+    if declaration.role is Role.AUXILIARY and declaration.checkpoint_mode is not CheckpointMode.STATELESS:
+        yield "checkpoint_mode stateless for an auxiliary model", declaration.checkpoint_mode.value
+    closes = set(declaration.admission_states) >= set(AdmissionState)
+    if declaration.role is Role.POLICY and declaration.exports and not closes:
+        yield "accepting, draining and paused for a policy that exports", ", ".join(declaration.admission_states)
+    if declaration.worker_mode is WorkerMode.SINGLE_WORKER and declaration.num_workers != 1:
+        yield "num_workers 1 for a single worker", str(declaration.num_workers)
+
+
+def _other_dialect() -> Found:
+    return Found(
+        Verdict.OTHER_DIALECT,
+        "it speaks generation B of the protocol (one family of routes below /ng-control/v1/checkpoint); "
+        "these rules are those of generation A",
+    )

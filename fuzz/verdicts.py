@@ -1,0 +1,35 @@
+"""What came of the whole of a participant's test."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Verdict"]
+
+
+class Verdict(StrEnum):
+    """Whether a participant was tested, and if not, or not to the end, why."""
+
+    TESTED = "tested"
+
+    # it was not tested, and nothing was done to it
+    UNREACHABLE = "unreachable"
+    NOT_A_PARTICIPANT = "not a participant"
+    OTHER_DIALECT = "speaks another dialect"
+    GARBAGE = "answers garbage"
+    TAKES_NO_PART = "takes no part"
+    TOKEN_REFUSED = "token refused"  # noqa: S105 - the name of a verdict
+    UNMANAGED = "unmanaged workers"
+    HELD = "held by somebody"
+    LIVE_WORK = "has live work"
+    OWES_RESTORE = "owes a restore"
+
+    # it was lost on the way, and nobody can say whether it accepts work
+    DIED = "died"
+    HANGS = "hangs"
+    LEFT_CLOSED = "left closed"
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it could not be proven that the participant accepts work."""
+        return self in {Verdict.DIED, Verdict.HANGS, Verdict.LEFT_CLOSED}
