@@ -258,12 +258,10 @@ class Controller:
     async def end(self, transaction: PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore) -> None:
         """Give the turn back. A transaction that left something open is kept until it is settled."""
         try:
-            if isinstance(transaction, TrainerOnlyCut | TrainerOnlyRestore):
-                return
-            if transaction.is_settled():
-                await transaction.close()
-            else:
+            if isinstance(transaction, PhasedCut | PhasedRestore) and not transaction.is_settled():
                 self._unsettled = transaction
+            else:
+                await transaction.close()
         finally:
             self._busy.release()
 

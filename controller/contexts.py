@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -27,20 +27,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Cut", "Restored"]
 
+P = TypeVar("P", PhasedCut | TrainerOnlyCut, PhasedRestore | TrainerOnlyRestore)
+R = TypeVar("R", CutResult, RestoreResult)
 
-class Cut:
-    """A cut: on entering everybody is drained, paused and exported; on leaving it is published and everybody resumed.
 
-    An exception in the body aborts it: everybody is resumed, nothing is published, the exception goes on its way. If
-    then somebody is in doubt, the exception comes in a group together with InDoubt.
-    """
+class _Context(Generic[P, R]):
+    """Enters a transaction, and leaves it at rest whatever happens. It is entered once."""
 
-    def __init__(self, controller: Controller, label: str, metadata: Mapping[str, JsonValue]) -> None:
+    what: ClassVar[str]
+    """What it is called in errors."""
+    opened_by: ClassVar[str]
+    left_as: ClassVar[str]
+    """What has become of it where its body failed and somebody is still closed."""
+
+    def __init__(self, controller: Controller, label: str) -> None:
         self.label = label
         self._controller = controller
-        self._metadata = metadata
-        self._phased: PhasedCut | TrainerOnlyCut | None = None
-        self._result: CutResult | None = None
+        self._phased: P | None = None
+        self._result: R | None = None
 
     @property
     def wire_id(self) -> str:
@@ -48,37 +52,28 @@ class Cut:
         return self._opened.wire_id
 
     @property
-    def directory(self) -> Path:
-        """Where the snapshot is put together; put the trainer's own part into ``directory / "trainer"``."""
-        return self._opened.directory
-
-    @property
-    def result(self) -> CutResult:
-        """What the cut came to; there once the context was left without an exception.
+    def result(self) -> R:
+        """What it came to; there once the context was left without an exception.
 
         Raises:
-            ConfigurationError: asked for too early, or the cut was not published.
+            ConfigurationError: asked for too early, or it did not succeed.
         """
         if self._result is None:
             raise ConfigurationError(
-                f"the cut {self.label} has no result; it is there once the cut was left and published"
+                f"{self.what} {self.label} has no result; it is there once it was left and succeeded"
             )
         return self._result
 
     def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
-        """For each participant its state and the last that was heard of its drain; empty before the cut begins."""
+        """For each participant its state and the last that was heard of its drain; empty before it begins."""
         return self._phased.progress() if self._phased is not None else {}
 
     async def __aenter__(self) -> Self:
         if self._phased is not None:
-            raise ConfigurationError(f"the cut {self.label} was entered before; take another one by controller.cut()")
+            raise ConfigurationError(f"{self.what} {self.label} was entered before; begin another one")
         try:
-            if self._controller.config.enabled:
-                self._phased = await self._controller.begin_cut(self.label, metadata=self._metadata)
-                await self._phased.prepare()
-                await self._phased.commit()
-            else:
-                self._phased = await self._controller.begin_trainer_only(self.label, self._metadata)
+            self._phased = await self._begin()
+            await self._reach(self._phased)
         except BaseException as error:
             await finish_first(self._leave(error))
             raise
@@ -90,10 +85,10 @@ class Cut:
         if error is not None:
             held = await finish_first(self._leave(error))
             if held is not None and isinstance(error, Exception):
-                raise ExceptionGroup(f"{self.wire_id} was aborted and somebody is in doubt", [error, held])
+                raise ExceptionGroup(f"{self.wire_id} {self.left_as}", [error, held])
             return
         try:
-            self._result = await self._opened.publish()
+            self._result = await self._finish(self._opened)
         except BaseException as failure:
             await finish_first(self._leave(failure))
             raise
@@ -104,14 +99,11 @@ class Cut:
         phased = self._phased
         if phased is None:
             return None
-        held: QuiesceError | None = None
         try:
-            if isinstance(phased, PhasedCut):
-                if error is not None:
-                    await phased.abort(cancelled=isinstance(error, asyncio.CancelledError))
-                held = phased.held()
-            if self._result is None:
-                await phased.discard()
+            if error is not None:
+                await phased.abort(cancelled=self._is_no_request(error))
+            held = phased.held()
+            await self._tidy(phased)
         finally:
             await self._controller.end(phased)
         if self._result is not None:
@@ -119,53 +111,88 @@ class Cut:
         return held
 
     @property
-    def _opened(self) -> PhasedCut | TrainerOnlyCut:
+    def _opened(self) -> P:
         if self._phased is None:
             raise ConfigurationError(
-                f"the cut {self.label} was not entered; use it as 'async with controller.cut(...)'"
+                f"{self.what} {self.label} was not entered; use it as 'async with {self.opened_by}'"
             )
         return self._phased
 
+    async def _begin(self) -> P:
+        raise NotImplementedError
 
-class Restored:
+    async def _reach(self, phased: P) -> None:
+        """Go on to where the body begins."""
+        raise NotImplementedError
+
+    async def _finish(self, phased: P) -> R:
+        """Go on from where the body has ended."""
+        raise NotImplementedError
+
+    async def _tidy(self, phased: P) -> None:
+        """Remove what is of no use any more."""
+
+    def _is_no_request(self, error: BaseException) -> bool:
+        """Whether an error in the body only says that the caller went away, and does not ask for an abort."""
+        raise NotImplementedError
+
+
+class Cut(_Context[PhasedCut | TrainerOnlyCut, CutResult]):
+    """A cut: on entering everybody is drained, paused and exported; on leaving it is published and everybody resumed.
+
+    An exception in the body aborts it: everybody is resumed, nothing is published, the exception goes on its way. If
+    then somebody is in doubt, the exception comes in a group together with InDoubt.
+    """
+
+    what = "the cut"
+    opened_by = "controller.cut(...)"
+    left_as = "was aborted and somebody is in doubt"
+
+    def __init__(self, controller: Controller, label: str, metadata: Mapping[str, JsonValue]) -> None:
+        super().__init__(controller, label)
+        self._metadata = metadata
+
+    @property
+    def directory(self) -> Path:
+        """Where the snapshot is put together; put the trainer's own part into ``directory / "trainer"``."""
+        return self._opened.directory
+
+    async def _begin(self) -> PhasedCut | TrainerOnlyCut:
+        if self._controller.config.enabled:
+            return await self._controller.begin_cut(self.label, metadata=self._metadata)
+        return await self._controller.begin_trainer_only(self.label, self._metadata)
+
+    async def _reach(self, phased: PhasedCut | TrainerOnlyCut) -> None:
+        if isinstance(phased, PhasedCut):
+            await phased.prepare()
+            await phased.commit()
+
+    async def _finish(self, phased: PhasedCut | TrainerOnlyCut) -> CutResult:
+        return await phased.publish()
+
+    async def _tidy(self, phased: PhasedCut | TrainerOnlyCut) -> None:
+        if self._result is None:
+            await phased.discard()
+
+    def _is_no_request(self, error: BaseException) -> bool:
+        return isinstance(error, asyncio.CancelledError)
+
+
+class Restored(_Context[PhasedRestore | TrainerOnlyRestore, RestoreResult]):
     """A restore: on entering everybody was restored and is still closed; on leaving everybody is resumed.
 
     When it fails, also by an exception in the body, it is held closed and RestoreFailed says who stands where:
     ``controller.unsettled`` is then the restore to ``retry()`` or ``abort()``.
     """
 
-    def __init__(self, controller: Controller, label: str) -> None:
-        self.label = label
-        self._controller = controller
-        self._phased: PhasedRestore | TrainerOnlyRestore | None = None
-        self._result: RestoreResult | None = None
-
-    @property
-    def wire_id(self) -> str:
-        """The id of this restore that the participants see."""
-        return self._opened.wire_id
+    what = "the restore of"
+    opened_by = "controller.restore(...)"
+    left_as = "is held closed"
 
     @property
     def directory(self) -> Path:
         """The snapshot; the trainer's own part is in ``directory / "trainer"``."""
         return self._opened.directory
-
-    @property
-    def result(self) -> RestoreResult:
-        """What the restore came to; there once the context was left without an exception.
-
-        Raises:
-            ConfigurationError: asked for too early, or the restore did not succeed.
-        """
-        if self._result is None:
-            raise ConfigurationError(
-                f"the restore of {self.label} has no result; it is there once everybody was resumed"
-            )
-        return self._result
-
-    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
-        """For each participant its state; empty before the restore begins."""
-        return self._phased.progress() if self._phased is not None else {}
 
     @property
     def rollouts(self) -> tuple[AttemptId, ...]:
@@ -179,57 +206,17 @@ class Restored:
         """
         return await self._opened.discard(attempts)
 
-    async def __aenter__(self) -> Self:
-        if self._phased is not None:
-            raise ConfigurationError(
-                f"the restore of {self.label} was entered before; begin another one by controller.restore()"
-            )
-        try:
-            if self._controller.config.enabled:
-                self._phased = await self._controller.begin_restore(self.label)
-                await self._phased.restore()
-            else:
-                self._phased = await self._controller.begin_trainer_only_restore(self.label)
-        except BaseException as error:
-            await finish_first(self._leave(error))
-            raise
-        return self
+    async def _begin(self) -> PhasedRestore | TrainerOnlyRestore:
+        if self._controller.config.enabled:
+            return await self._controller.begin_restore(self.label)
+        return await self._controller.begin_trainer_only_restore(self.label)
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            held = await finish_first(self._leave(error))
-            if held is not None and isinstance(error, Exception):
-                raise ExceptionGroup(f"{self.wire_id} is held closed", [error, held])
-            return
-        try:
-            self._result = await self._opened.resume()
-        except BaseException as failure:
-            await finish_first(self._leave(failure))
-            raise
-        await finish_first(self._leave(None))
+    async def _reach(self, phased: PhasedRestore | TrainerOnlyRestore) -> None:
+        if isinstance(phased, PhasedRestore):
+            await phased.restore()
 
-    async def _leave(self, error: BaseException | None) -> QuiesceError | None:
-        """Bring the restore to rest and give the turn back; says what is open where the caller cannot know."""
-        phased = self._phased
-        if phased is None:
-            return None
-        held: QuiesceError | None = None
-        try:
-            if isinstance(phased, PhasedRestore):
-                if error is not None:
-                    # whoever failed in the body did not ask for half a restore to be opened
-                    await phased.abort(cancelled=True)
-                held = phased.held()
-        finally:
-            await self._controller.end(phased)
-        if self._result is not None:
-            self._result = replace(self._result, notes=phased.notes())
-        return held
+    async def _finish(self, phased: PhasedRestore | TrainerOnlyRestore) -> RestoreResult:
+        return await phased.resume()
 
-    @property
-    def _opened(self) -> PhasedRestore | TrainerOnlyRestore:
-        if self._phased is None:
-            raise ConfigurationError("the restore was not entered; use it as 'async with controller.restore(...)'")
-        return self._phased
+    def _is_no_request(self, _error: BaseException) -> bool:
+        return True  # whoever failed in the body did not ask for half a restore to be opened

@@ -16,6 +16,7 @@ from quiesce.controller.errors import PublishUncertain, StorageFailed
 from quiesce.controller.results import CutResult, RestoreResult, Timings
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.staging import Staged
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
@@ -29,19 +30,48 @@ if TYPE_CHECKING:
 __all__ = ["TrainerOnlyCut", "TrainerOnlyRestore"]
 
 
-class TrainerOnlyCut:
+class _CallsNobody:
+    """A transaction in which nobody takes part: nobody is ever held or owed anything."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_s = clock.monotonic()
+        self._notes: list[str] = []
+
+    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
+        """Nobody takes part."""
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed and changed nothing, each a sentence."""
+        return tuple(self._notes)
+
+    def held(self) -> QuiesceError | None:
+        """Nothing is ever open."""
+        return None
+
+    async def abort(self, *, cancelled: bool = False) -> None:
+        """There is nobody to reopen."""
+        del cancelled
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+    def _timings(self) -> Timings:
+        return Timings((), self._clock.monotonic() - self._began_s, 0.0)
+
+
+class TrainerOnlyCut(_CallsNobody):
     """Stages and publishes a snapshot that holds nothing but the trainer's files."""
 
     def __init__(
         self, store: SnapshotStore, staged: Staged, label: str, metadata: Mapping[str, JsonValue], clock: Clock
     ) -> None:
+        super().__init__(clock)
         self.label = label
         self._store = store
         self._staged = staged
         self._metadata = metadata
-        self._clock = clock
-        self._began_s = clock.monotonic()
-        self._notes: list[str] = []
         self._is_uncertain = False
 
     @classmethod
@@ -64,14 +94,6 @@ class TrainerOnlyCut:
         """Where the snapshot is put together."""
         return self._staged.directory
 
-    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
-        """Nobody takes part."""
-        return {}
-
-    def notes(self) -> tuple[str, ...]:
-        """What was noticed and changed nothing, each a sentence."""
-        return tuple(self._notes)
-
     async def publish(self) -> CutResult:
         """Publish the trainer's files. A caller who is cancelled meanwhile is so once they are published.
 
@@ -80,9 +102,8 @@ class TrainerOnlyCut:
             StorageFailed, SnapshotInvalid: nothing was published.
         """
         self._notes += await finish_first(asyncio.to_thread(self._publish))
-        spent_s = self._clock.monotonic() - self._began_s
         directory = self._store.layout.snapshot(self.wire_id)
-        return CutResult(self.label, self.wire_id, directory, (), (), (), Timings((), spent_s, 0.0), self.notes())
+        return CutResult(self.label, self.wire_id, directory, (), (), (), self._timings(), self.notes())
 
     def _publish(self) -> tuple[str, ...]:
         manifest = SnapshotManifest(
@@ -113,13 +134,12 @@ class TrainerOnlyCut:
             self._notes.append(str(error))
 
 
-class TrainerOnlyRestore:
+class TrainerOnlyRestore(_CallsNobody):
     """Gives the trainer its own part of a snapshot that holds nothing else."""
 
     def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
+        super().__init__(clock)
         self._snapshot = snapshot
-        self._clock = clock
-        self._began_s = clock.monotonic()
 
     @classmethod
     async def open(cls, opening: Opening, name: str) -> Self:
@@ -149,14 +169,6 @@ class TrainerOnlyRestore:
         """The snapshot."""
         return self._snapshot.directory
 
-    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
-        """Nobody takes part."""
-        return {}
-
-    def notes(self) -> tuple[str, ...]:
-        """Nothing can be noticed."""
-        return ()
-
     @property
     def rollouts(self) -> tuple[AttemptId, ...]:
         """Nothing goes on."""
@@ -175,7 +187,6 @@ class TrainerOnlyRestore:
 
     async def resume(self) -> RestoreResult:
         """There is nobody to resume."""
-        spent_s = self._clock.monotonic() - self._began_s
         return RestoreResult(
             label=self._snapshot.manifest.label,
             wire_id=self.wire_id,
@@ -185,5 +196,5 @@ class TrainerOnlyRestore:
             restarting=(),
             discarded=(),
             storage_keys=(),
-            timings=Timings((), spent_s, 0.0),
+            timings=self._timings(),
         )
