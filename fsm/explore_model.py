@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from quiesce.fsm import messages as m
 from quiesce.fsm.explore_controller import Controller, ControllerAutomaton, Moved
@@ -26,6 +26,7 @@ from quiesce.fsm.explore_properties import (
     seen_in,
 )
 from quiesce.fsm.explore_site import Fault, Flight, Sight, Site, runs_on
+from quiesce.fsm.explore_tables import ControllerMarks, Local, Move, PartTables, SiteMarks, SystemTables, Told
 from quiesce.fsm.fence import FenceState
 from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.fsm.tables.transaction import TransactionState
@@ -86,38 +87,6 @@ class _Numbered(Generic[V]):
         return number
 
 
-class _Local(NamedTuple):
-    """A step of one site: the digit of its fault and its cost, where the site goes, what the controller hears."""
-
-    action: str
-    need: int
-    cost: int
-    target: int
-    event: int
-    sight: Sight | None
-
-
-class _Told(NamedTuple):
-    """Something that the controller meets by itself."""
-
-    action: str
-    need: int
-    cost: int
-    event: int
-    publishes: bool
-    waits_for: int
-
-
-class _Move(NamedTuple):
-    """Where an event leads the controller, and the calls that leave; ``need`` and ``cost`` for a failing record."""
-
-    suffix: str
-    need: int
-    cost: int
-    target: int
-    calls: tuple[tuple[int, Flight], ...]
-
-
 class _SitePart:
     """One participant's automaton, its states numbered, its steps and calls kept."""
 
@@ -126,17 +95,17 @@ class _SitePart:
         self.place = place
         self.sites: _Numbered[Site] = _Numbered()
         self._events = events
-        self._steps: dict[int, tuple[_Local, ...]] = {}
+        self._steps: dict[int, tuple[Local, ...]] = {}
         self._added: dict[tuple[int, Flight], int] = {}
-        self._marks: dict[int, tuple[bool, bool, bool]] = {}
+        self._marks: dict[int, SiteMarks] = {}
         self._broken: dict[tuple[int, int], int] = {}
 
-    def steps(self, number: int) -> tuple[_Local, ...]:
+    def steps(self, number: int) -> tuple[Local, ...]:
         known = self._steps.get(number)
         if known is None:
             name = self.automaton.spec.key.name
             known = self._steps[number] = tuple(
-                _Local(
+                Local(
                     f"{name}: {step.action}",
                     *_price(step.fault),
                     self.sites.number(step.target),
@@ -154,12 +123,12 @@ class _SitePart:
             known = self._added[number, flight] = self.sites.number(self.sites.values[number].with_flight(flight))
         return known
 
-    def marks(self, number: int) -> tuple[bool, bool, bool]:
-        """Whether it is quiesced, whether it has exported, whether nothing of ours can run on there."""
+    def marks(self, number: int) -> SiteMarks:
+        """What the participant is seen as."""
         known = self._marks.get(number)
         if known is None:
             site = self.sites.values[number]
-            known = self._marks[number] = (
+            known = self._marks[number] = SiteMarks(
                 site.fence.closed and not site.work,
                 site.fence.record(0, FenceEvent.COMMIT) is not None,
                 not runs_on(self.automaton.spec, site),
@@ -172,6 +141,12 @@ class _SitePart:
         if known is None:
             known = self._broken[of, number] = broken_by_site(controller, self.place, self.sites.values[number])
         return known
+
+    def tables(self) -> PartTables:
+        """What has been enumerated of it so far."""
+        name = self.automaton.spec.key.name
+        marks = {number: self.marks(number) for number in sorted(self._steps)}
+        return PartTables(name, self._steps, self._added, marks, self._broken)
 
 
 class System:
@@ -193,9 +168,9 @@ class System:
         specs = setup.controller.plan.members
         self._cut = tuple(place for place, spec in enumerate(specs) if Phase.PREPARE in spec.phases)
         self._exporting = tuple(place for place, spec in enumerate(specs) if Phase.COMMIT in spec.phases)
-        self._told: dict[int, tuple[_Told, ...]] = {}
-        self._moves: dict[tuple[int, int], tuple[_Move, ...]] = {}
-        self._marks: dict[int, tuple[int, int, bool, bool]] = {}
+        self._told: dict[int, tuple[Told, ...]] = {}
+        self._moves: dict[tuple[int, int], tuple[Move, ...]] = {}
+        self._marks: dict[int, ControllerMarks] = {}
 
     # what the search asks
 
@@ -230,7 +205,7 @@ class System:
     def broken(self, state: Whole) -> int:
         """Bits of the properties of ``always`` that ``state`` lacks."""
         number = state[0]
-        bits = state[-1] | self._controller_marks(number)[0]
+        bits = state[-1] | self._controller_marks(number).broken
         controller = self._controllers.values[number]
         for slot, part in enumerate(self._parts, start=1):
             bits |= part.broken(state[slot], controller, number)
@@ -238,23 +213,47 @@ class System:
 
     def reached(self, state: Whole) -> int:
         """Bits of the properties of ``sometimes`` that ``state`` has."""
-        return self._controller_marks(state[0])[1]
+        return self._controller_marks(state[0]).reached
 
     def rests(self, state: Whole) -> bool:
         """Whether the transaction rests or is over."""
-        return self._controller_marks(state[0])[2]
+        return self._controller_marks(state[0]).rests
 
     def at_goal(self, state: Whole) -> bool:
         """Whether it rests with everybody open or named; half a restore that is held is no such rest."""
-        return self._controller_marks(state[0])[3]
+        return self._controller_marks(state[0]).at_goal
+
+    def parts(self, state: Whole) -> tuple[Controller, tuple[Site, ...]]:
+        """What the numbers of ``state`` stand for: the controller, and each participant in the plan's order."""
+        sites = tuple(part.sites.values[number] for part, number in zip(self._parts, state[1:-2], strict=True))
+        return self._controllers.values[state[0]], sites
+
+    def tables(self) -> SystemTables:
+        """What the searches so far have enumerated of each part. Nothing is missing from it after a complete one."""
+        looked_at = sorted(self._told)
+        return SystemTables(
+            always={name: 1 << place for name, place in zip(self.always, self._claimed, strict=True)},
+            sometimes={name: 1 << bit for bit, name in enumerate(self.sometimes)},
+            first=next(self.initial()),
+            told={number: self._told[number] for number in looked_at},
+            moves=self._moves,
+            published={
+                number: self._published(number) for number in looked_at if any(t.publishes for t in self._told[number])
+            },
+            committing=frozenset(number for number in looked_at if self._is_committing(number)),
+            marks={number: self._controller_marks(number) for number in looked_at},
+            cut=self._cut,
+            exporting=self._exporting,
+            parts=tuple(part.tables() for part in self._parts),
+        )
 
     # steps
 
-    def _tell(self, state: Whole, told: _Told, found: list[tuple[str, Whole]]) -> None:
+    def _tell(self, state: Whole, told: Told, found: list[tuple[str, Whole]]) -> None:
         after = list(state)
         after[-2] -= told.cost
         if told.publishes:
-            after[0] = self._controllers.number(self._controllers.values[state[0]]._replace(published=True))
+            after[0] = self._published(state[0])
             after[-1] |= 0 if self._is_whole(state) else PUBLISHED_WHOLE
         self._move(told.action, after, told.event, found)
 
@@ -269,13 +268,13 @@ class System:
                 after[place + 1] = self._parts[place].add(after[place + 1], flight)
             found.append((action + suffix if suffix else action, tuple(after)))
 
-    def _moves_of(self, number: int, event: int) -> tuple[_Move, ...]:
+    def _moves_of(self, number: int, event: int) -> tuple[Move, ...]:
         known = self._moves.get((number, event))
         if known is None:
             known = self._moves[number, event] = self._enumerated(number, event)
         return known
 
-    def _enumerated(self, number: int, event: int) -> tuple[_Move, ...]:
+    def _enumerated(self, number: int, event: int) -> tuple[Move, ...]:
         controller, told = self._controllers.values[number], self._events.values[event]
         moved, *unrecorded = self._automaton.moves(controller, told)
         return (
@@ -283,14 +282,14 @@ class System:
             *(self._prepared("; its record fails", Fault.STORE, failed) for failed in unrecorded),
         )
 
-    def _prepared(self, suffix: str, fault: Fault | None, moved: Moved) -> _Move:
-        return _Move(suffix, *_price(fault), self._controllers.number(moved.target), moved.calls)
+    def _prepared(self, suffix: str, fault: Fault | None, moved: Moved) -> Move:
+        return Move(suffix, *_price(fault), self._controllers.number(moved.target), moved.calls)
 
-    def _told_to(self, number: int) -> tuple[_Told, ...]:
+    def _told_to(self, number: int) -> tuple[Told, ...]:
         known = self._told.get(number)
         if known is None:
             known = self._told[number] = tuple(
-                _Told(
+                Told(
                     step.action,
                     *_price(step.fault),
                     self._events.number(step.event),
@@ -304,24 +303,29 @@ class System:
     # what ties sites to each other
 
     def _is_quiet(self, state: Whole, place: int) -> bool:
-        return place == _NOTHING or self._parts[place].marks(state[place + 1])[2]
+        return place == _NOTHING or self._parts[place].marks(state[place + 1]).quiet
 
     def _judged(self, sight: Sight, state: Whole) -> int:
         bits = USED_UP_IDS_STAY_SO if sight.finished_id_closes else 0
         # an export that arrives when its cut is being undone is for nothing and hurts nobody
-        counts = self._controllers.values[state[0]].core.transaction is TransactionState.COMMITTING
-        if sight.export_begins and counts and not self._is_quiesced(state):
+        if sight.export_begins and self._is_committing(state[0]) and not self._is_quiesced(state):
             bits |= QUIESCED_BEFORE_EXPORT
         return bits
 
+    def _is_committing(self, number: int) -> bool:
+        return self._controllers.values[number].core.transaction is TransactionState.COMMITTING
+
+    def _published(self, number: int) -> int:
+        return self._controllers.number(self._controllers.values[number]._replace(published=True))
+
     def _is_whole(self, state: Whole) -> bool:
-        exported = all(self._parts[place].marks(state[place + 1])[1] for place in self._exporting)
+        exported = all(self._parts[place].marks(state[place + 1]).exported for place in self._exporting)
         return exported and self._is_quiesced(state)
 
     def _is_quiesced(self, state: Whole) -> bool:
-        return all(self._parts[place].marks(state[place + 1])[0] for place in self._cut)
+        return all(self._parts[place].marks(state[place + 1]).quiesced for place in self._cut)
 
-    def _controller_marks(self, number: int) -> tuple[int, int, bool, bool]:
+    def _controller_marks(self, number: int) -> ControllerMarks:
         known = self._marks.get(number)
         if known is None:
             controller = self._controllers.values[number]
@@ -329,7 +333,7 @@ class System:
             reached = sum(1 << bit for bit, name in enumerate(self.sometimes) if name in seen)
             rests = controller.core.rested or is_over(controller)
             goal = rests and controller.core.transaction is not TransactionState.RESTORE_FAILED
-            known = self._marks[number] = (broken_by_controller(controller), reached, rests, goal)
+            known = self._marks[number] = ControllerMarks(broken_by_controller(controller), reached, rests, goal)
         return known
 
     def _first(self, automaton: SiteAutomaton) -> Site:
