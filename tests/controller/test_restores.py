@@ -59,6 +59,13 @@ async def goes_on(fleet: Fleet) -> None:
     assert fleet.ledger.is_fenced(AttemptId("r0", 0))
 
 
+async def failed_restore(controller: Controller) -> RestoreFailed:
+    """A restore that fails and is held closed; who stands where."""
+    with pytest.raises(ExceptionGroup) as caught:
+        await controller.restore("step-1").__aenter__()
+    return next(error for error in caught.value.exceptions if isinstance(error, RestoreFailed))
+
+
 def held_by(controller: Controller) -> PhasedRestore:
     """The restore that is held closed."""
     held = controller.unsettled
@@ -106,9 +113,7 @@ async def test_a_refused_restore_is_held_closed_and_can_be_retried(
         fresh.transport(), instead=lambda call: REFUSED if is_broken and call.route == ROUTES[failing] else None
     )
     async with fresh.controller(tmp_path, transport=tap) as controller:
-        with pytest.raises(ExceptionGroup) as caught:
-            await controller.restore("step-1").__aenter__()
-        failed = next(error for error in caught.value.exceptions if isinstance(error, RestoreFailed))
+        failed = await failed_restore(controller)
         place = ORDER.index(failing)
         assert set(failed.restored) == keys(*ORDER[:place])
         assert set(failed.failed) == keys(failing)
@@ -144,8 +149,7 @@ async def test_a_failed_restore_that_is_aborted_reopens_everybody(
     fresh = Fleet(fence)
     tap = Wiretap(fresh.transport(), instead=lambda call: REFUSED if call.route == ROUTES[failing] else None)
     async with fresh.controller(tmp_path, transport=tap) as controller:
-        with pytest.raises(ExceptionGroup):
-            await controller.restore("step-1").__aenter__()
+        await failed_restore(controller)
         held = held_by(controller)
         await held.abort()
         assert held.held() is None
@@ -254,9 +258,7 @@ async def test_one_snapshot_is_restored_as_often_as_there_are_fresh_servers(
                 pass
             await goes_on(fresh)
     async with fresh.controller(tmp_path) as controller:
-        with pytest.raises(ExceptionGroup) as caught:
-            await controller.restore("step-1").__aenter__()
-        assert caught.group_contains(RestoreFailed)
+        await failed_restore(controller)
         await held_by(controller).abort()
         assert await fresh.everybody_accepts()
 
@@ -270,8 +272,7 @@ async def test_an_abort_cannot_open_who_still_owes_a_restore(tmp_path: Path, fen
     network = fresh.transport()
     tap = Wiretap(network, instead=lambda call: REFUSED if call.route == ROUTES["tools"] else None)
     async with fresh.controller(tmp_path, transport=tap) as controller:
-        with pytest.raises(ExceptionGroup):
-            await controller.restore("step-1").__aenter__()
+        await failed_restore(controller)
         held = held_by(controller)
         await held.abort()
         doubt = held.held()
@@ -336,8 +337,7 @@ async def test_who_failed_may_be_restarted_before_the_retry(tmp_path: Path, fenc
     network = fresh.transport()
     tap = Wiretap(network, instead=lambda call: REFUSED if call.route == ROUTES["tools"] else None)
     async with fresh.controller(tmp_path, transport=tap) as controller:
-        with pytest.raises(ExceptionGroup):
-            await controller.restore("step-1").__aenter__()
+        await failed_restore(controller)
         fresh.restart("tools", network)
         tap.instead = lambda _call: None
         await held_by(controller).retry()
