@@ -1,4 +1,4 @@
-"""How names get into a picture or a table without being taken for syntax.
+"""How names get into a picture, a table or a document without being taken for syntax.
 
 Names of a user's own table can hold anything: quotes, angle brackets, keywords, line breaks, any script.
 """
@@ -12,21 +12,38 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeVar
 
-__all__ = ["display_name", "markdown_cell", "markdown_code", "mermaid_identifiers", "mermaid_text", "one_line"]
+__all__ = [
+    "display_name",
+    "identifiers",
+    "markdown_cell",
+    "markdown_code",
+    "mermaid_text",
+    "one_line",
+    "plantuml_text",
+    "quoted",
+    "xml_text",
+]
 
-S = TypeVar("S", bound=Enum)
+T = TypeVar("T", bound=Enum | str)
 
 _PLAIN_IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
-# keywords of Mermaid's lexer, and names that its layout engine keeps for itself
+# names that Mermaid, PlantUML, ECMAScript or the layout engine of one of them keeps for itself
 _RESERVED: Final = re.compile(
-    "(acctitle|accdescr|statediagram).*|as|choice|class|classdef|click|constructor|default|direction|end|fork|hide|href"
-    "|join|left|note|of|right|root|scale|state|style"
+    "(acctitle|accdescr|statediagram|skinparam).*|as|await|break|caption|case|catch|center|choice|class|classdef"
+    "|click|concurrent|const|constructor|continue|debugger|default|delete|direction|do|down|else|end|endfooter"
+    "|endheader|endlegend|endnote|endtitle|enduml|enum|export|extends|false|finally|footer|for|fork|frame|function"
+    "|header|hide|href|if|import|in|instanceof|join|left|legend|let|new|newpage|note|null|of|package|page|remove"
+    "|return|right|root|scale|show|state|static|style|super|switch|then|this|throw|title|together|true|try|typeof|up"
+    "|var|void|while|with|yield"
 )
-_TEXT_SAFE: Final = frozenset(" !()+,./=?@[]_-'")
+_TEXT_SAFE: Final = frozenset(" !()+,./=?@[]_-'✓✗↺★–")
 # Mermaid reads labels as Markdown: an underscore is harmless only inside a word
 _EMPHASIS: Final = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 # a table repeats its names and sentences hundreds of times
 _REMEMBERED: Final = 4096
+# PlantUML reads its labels as Creole: these are harmless alone, most of them markup when doubled
+_CREOLE_SAFE: Final = frozenset(" ,.?@()[]/=+'_")
+_CREOLE_DOUBLED: Final = re.compile(r"([\[\]/=_.'+])\1+")
 _MARKDOWN_ACTIVE: Final = frozenset("\\`*_{}[]<>#|!~$&")
 
 
@@ -45,12 +62,16 @@ def display_name(member: Enum) -> str:
     return one_line(str(member.value)) or "(empty)"
 
 
-def mermaid_identifiers(members: Iterable[S]) -> Mapping[S, str]:
-    """One identifier for each member: readable where the name allows it, never a keyword, never given twice."""
-    chosen: dict[S, str] = {}
+def identifiers(members: Iterable[T]) -> Mapping[T, str]:
+    """One identifier for each member of an enum, or for each name: readable where possible, never given twice.
+
+    None is a keyword; each begins with a letter and holds small ASCII letters, digits and underscores, which every
+    format takes.
+    """
+    chosen: dict[T, str] = {}
     taken: set[str] = set()
     for number, member in enumerate(members, start=1):
-        name = str(member.value)
+        name = str(member.value if isinstance(member, Enum) else member)
         plain = _PLAIN_IDENTIFIER.fullmatch(name) and not _RESERVED.fullmatch(name)
         readable = name if plain else f"s_{re.sub(r'[^a-z0-9]+', '_', name.lower(), flags=re.ASCII).strip('_')}"
         unique = readable if readable not in taken else f"{readable}_{number}"
@@ -70,6 +91,38 @@ def mermaid_text(text: str) -> str:
     """
     escaped = "".join(char if char.isalnum() or char in _TEXT_SAFE else f"#{ord(char)};" for char in text)
     return _EMPHASIS.sub("#95;", escaped)
+
+
+@lru_cache(_REMEMBERED)
+def plantuml_text(text: str) -> str:
+    """``text`` as PlantUML shows it and never reads it: ASCII marks that could be markup are code points.
+
+    >>> plantuml_text('a "b" <c> __d__')
+    'a <U+0022>b<U+0022> <U+003C>c<U+003E> <U+005F><U+005F>d<U+005F><U+005F>'
+    """
+    escaped = "".join(c if c.isalnum() or not c.isascii() or c in _CREOLE_SAFE else _code_point(c) for c in text)
+    return _CREOLE_DOUBLED.sub(lambda doubled: "".join(map(_code_point, doubled[0])), escaped)
+
+
+def quoted(text: str) -> str:
+    r"""``text`` as a string of DOT.
+
+    >>> print(quoted('say "no"'))
+    "say \"no\""
+    """
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@lru_cache(_REMEMBERED)
+def xml_text(text: str) -> str:
+    """``text`` as contents or as an attribute's value in XML, HTML or a label of DOT.
+
+    >>> xml_text('a < "b"')
+    'a &lt; &quot;b&quot;'
+    """
+    for plain, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
+        text = text.replace(plain, entity)
+    return text
 
 
 @lru_cache(_REMEMBERED)
@@ -96,6 +149,10 @@ def markdown_code(text: str) -> str:
         # a code span cannot hold these in a table that every renderer reads alike
         return markdown_cell(flat)
     return f"`{flat}`"
+
+
+def _code_point(char: str) -> str:
+    return f"<U+{ord(char):04X}>"
 
 
 def _visible(char: str) -> str:

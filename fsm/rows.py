@@ -17,7 +17,7 @@ verdict of the guards, every state reachable, no dead end, a deadline on every s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
@@ -282,10 +282,11 @@ class Table(Generic[S, E]):
         _check_vocabulary(self)
         for pair, rows in _by_pair(self.rows).items():
             self._cells[pair] = _build_cell(self, pair[0], pair[1], rows)
+        legal = _legal_events(self.rows)
         for state in self.states:
             for event in self.events:
                 if (state, event) not in self._cells:
-                    self._absent[(state, event)] = _no_row(self, state, event)
+                    self._absent[(state, event)] = _no_row(self, state, event, legal.get(state, ()))
         _check_shape(self)
 
     def step(self, state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
@@ -348,8 +349,15 @@ def _none_holds(table: Table[S, E], state: S, event: E, verdicts: dict[str, bool
     return Refused(table.name, state.value, event.value, reason, tuple(verdicts.items()))
 
 
-def _no_row(table: Table[S, E], state: S, event: E) -> Refused:
-    legal = sorted({row.event.value for row in table.rows if row.source is state})
+def _legal_events(rows: Iterable[Row[S, E]]) -> Mapping[S, Sequence[str]]:
+    """The events that each state has rows for, sorted. Once a table, not once a pair: a table may have 500 states."""
+    found: dict[S, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.source, set()).add(row.event.value)
+    return {state: sorted(events) for state, events in found.items()}
+
+
+def _no_row(table: Table[S, E], state: S, event: E, legal: Sequence[str]) -> Refused:
     legal_text = ", ".join(legal) if legal else "nothing: it is final"
     reason = f"{table.name}: '{event.value}' is not possible in '{state.value}' (possible there: {legal_text})"
     return Refused(table.name, state.value, event.value, reason, ())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 from support.mermaid import read_picture
+from support.programs import DOT, needs
 from typer.testing import CliRunner, Result
 
 from quiesce.cli.diagram import register
@@ -59,10 +60,23 @@ def test_a_machine_is_listed() -> None:
     [
         (("transacton",), "did you mean transaction"),
         (("phases",), "--format markdown"),
-        (("--check", "release"), "leave out MACHINE"),
-        (("--format", "markdown"), "needs a MACHINE"),
+        (("--check", "--format", "dot"), "leave out --format"),
+        (("--check", "no-such-document.md"), "cannot read no-such-document.md"),
+        (("--check", "--update", "x.md"), "take one of them"),
+        (("--update",), "needs Markdown documents"),
+        (("--update", "x.md", "--format", "dot"), "a document's own marks"),
+        (("release", "transaction"), "one MACHINE at a time"),
+        (("--format", "markdown"), "need a MACHINE"),
+        (("--focus", "closing"), "need a MACHINE"),
+        (("release", "--focus", "clsing"), "did you mean closing"),
+        (("release", "--focus", "closing", "--format", "scxml"), "whole machines"),
+        (("phases", "--focus", "closing", "--format", "markdown"), "no machine"),
+        (("no.such.module:TABLE",), "there is no module 'no.such.module'"),
+        (("quiesce.fsm.tables.release:RELEAS",), "did you mean RELEASE"),
+        (("json:TABLE",), "has none at all"),
+        (("release:",), "not of the form module:NAME"),
         (("--check", "--output", "no/such/folder"), "there is no folder no/such/folder"),
-        (("--format", "svg", "release"), "svg"),
+        (("--format", "gif", "release"), "gif"),
     ],
 )
 def test_wrong_usage_is_exit_two(arguments: tuple[str, ...], says: str) -> None:
@@ -101,3 +115,126 @@ def test_json_of_a_write_names_the_files(tmp_path: Path) -> None:
     found = last_object(run("--output", str(tmp_path), "--json"))
     assert found["ok"] is True
     assert found["files"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_a_neighbourhood_is_drawn() -> None:
+    """With a focus only what is near is drawn."""
+    picture = read_picture(run("release", "--focus", "closing").stdout)
+    assert "closing" in picture.titles
+    assert "settling" not in picture.titles
+
+
+def test_a_file_is_written(tmp_path: Path) -> None:
+    """A machine goes into the file that is named, or into a folder under its own name and its format's ending."""
+    assert run("release", "--format", "dot", "--output", str(tmp_path / "mine.gv")).exit_code == 0
+    assert (tmp_path / "mine.gv").read_text().startswith('digraph "RELEASE"')
+    found = last_object(run("release", "--format", "xstate", "--output", str(tmp_path), "--json"))
+    assert found["file"] == str(tmp_path / "release.xstate.json")
+    assert json.loads((tmp_path / "release.xstate.json").read_text())["initial"] == "not_due"
+
+
+@needs(DOT)
+def test_a_png_can_be_piped() -> None:
+    """Into a pipe the bytes go as they are."""
+    assert run("release", "--format", "png", "--focus", "closing").stdout_bytes.startswith(b"\x89PNG")
+
+
+@needs(DOT)
+def test_a_png_is_no_part_of_a_json_object() -> None:
+    """With ``--json`` a PNG needs a file, and the error says so."""
+    result = run("release", "--format", "png", "--focus", "closing", "--json")
+    assert result.exit_code == 2
+    assert "--output FILE" in str(last_object(result)["error"])
+
+
+def test_without_dot_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where ``dot`` is missing, SVG and PNG end with its package's name and 1; a folder is written but for them."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    for form in ("svg", "png"):
+        result = run("release", "--format", form)
+        assert result.exit_code == 1
+        assert "apt-get install graphviz" in result.stderr
+    result = run("--output", str(tmp_path))
+    assert result.exit_code == 1
+    assert "all is written but the SVG pictures" in result.stderr
+    assert (tmp_path / "release.dot").exists()
+
+
+DOCUMENT = """\
+# Mine
+<!-- quiesce:diagram transaction mermaid -->
+old
+<!-- /quiesce -->
+The end.
+"""
+
+
+def test_documents_are_checked_and_made_anew(tmp_path: Path) -> None:
+    """A document with an old block is named by the check with 1, made anew by the update, and then current."""
+    path = tmp_path / "mine.md"
+    path.write_text(DOCUMENT)
+    result = run("--check", str(path), "--json")
+    assert (result.exit_code, last_object(result)["stale"]) == (1, [str(path)])
+    assert f"quiesce diagram --update {path}" in result.stderr
+    assert last_object(run("--update", str(path), "--json"))["changed"] == [str(path)]
+    assert "stateDiagram-v2" in path.read_text()
+    assert "1 block in 1 documents, all current" in run("--check", str(path)).stdout
+
+
+def test_a_faulty_document_is_named_with_its_line(tmp_path: Path) -> None:
+    """A block that cannot be made is exit 2 with file and line, and no document is changed."""
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    good.write_text(DOCUMENT)
+    bad.write_text(DOCUMENT.replace("transaction", "transacton"))
+    result = run("--update", str(good), str(bad))
+    assert result.exit_code == 2
+    assert f"{bad}: line 2: there is no machine 'transacton'" in result.stderr
+    assert good.read_text() == DOCUMENT
+
+
+def test_a_document_that_is_no_text_is_exit_two(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 are refused before anything is changed."""
+    path = tmp_path / "mine.md"
+    path.write_bytes(b"\xff\xfe\x00")
+    result = run("--update", str(path))
+    assert result.exit_code == 2
+    assert "no UTF-8 text" in result.stderr
+
+
+def test_a_table_of_ones_own_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``module:NAME`` of the working folder is found, with the annotations beside it, in every format that is text."""
+    (tmp_path / "lamps_of_a_user.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    for form in ("mermaid", "markdown", "dot", "plantuml", "scxml", "xstate"):
+        result = run("lamps_of_a_user:LAMP", "--format", form)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "press" in result.stdout
+    assert "✓ press" in run("lamps_of_a_user:LAMP").stdout
+    assert "annotations of LAMP" in run("lamps_of_a_user:WRONG").stderr
+
+
+OWN = """
+from enum import StrEnum
+
+from quiesce.diagrams import Annotations, PathKind
+from quiesce.fsm.rows import Row, Table
+
+
+class Lamp(StrEnum):
+    OFF = "off"
+    ON = "on"
+
+
+class Press(StrEnum):
+    PRESS = "press"
+    BREAK = "break"
+
+
+rows = (
+    Row(Lamp.OFF, Press.PRESS, (), Lamp.ON, (), "light"),
+    Row(Lamp.ON, Press.PRESS, (), Lamp.OFF, (), "dark"),
+)
+LAMP = WRONG = Table("LAMP", "A lamp", Lamp, Press, Lamp.OFF, (), (), rows)
+LAMP_ANNOTATIONS = Annotations(events={Press.PRESS: PathKind.HAPPY})
+WRONG_ANNOTATIONS = Annotations(events={Press.BREAK: PathKind.FAILURE})
+"""

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tables import ODD_NAMES, AnyTable, ring, tables
 
-from quiesce.diagrams import find_sheet, render_markdown, sheets
+from quiesce.diagrams import Focus, Format, find_sheet, render_markdown, sheets
+from quiesce.diagrams.compose import row_key
 from quiesce.diagrams.escape import markdown_cell, markdown_code
 from quiesce.fsm.vocabulary import DeadlineClass
 
@@ -70,7 +71,7 @@ def test_every_refusal_of_ours_is_listed() -> None:
     """What the pictures leave out, the tables hold."""
     listed = declared = 0
     for sheet in sheets():
-        if sheet.table is not None:
+        if sheet.table is not None and sheet.against is None:
             header, *rows = grids(sheet.markdown())["Rows"]
             listed += sum(row[header.index("refusal")] == "refused" for row in rows)
             declared += sum(row.refusal for row in sheet.table.rows)
@@ -113,3 +114,25 @@ def test_joint_rules_are_listed_in_order() -> None:
     _, *rows = grids(find_sheet("joint").markdown())["Rules"]
     assert [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
     assert ["2", "`draining`", "`prepare`", "`paused`", "`all_paused`"] in [row[:5] for row in rows]
+
+
+def test_a_difference_lists_the_rows_of_either_side() -> None:
+    """The page of a difference has both lists, and each row in it is one that the other table does not have."""
+    sheet = find_sheet("fence-gym-a-coordinator-policy-difference")
+    assert sheet.table is not None
+    assert sheet.against is not None
+    found = grids(sheet.markdown())
+    headings = [f"Rows of `{table.name}` alone" for table in (sheet.table, sheet.against)]
+    assert list(found) == headings
+    here, there = ({row_key(row) for row in table.rows} for table in (sheet.table, sheet.against))
+    assert [len(found[heading]) - 1 for heading in headings] == [len(here - there), len(there - here)]
+    assert any("resume_from_idle_coordinator" in row[-1].replace("\\", "") for row in found[headings[0]])
+
+
+def test_a_neighbourhood_keeps_the_numbers_of_its_rows() -> None:
+    """With a focus the page lists the rows that begin near it, numbered as in the whole table."""
+    sheet = find_sheet("release")
+    assert sheet.table is not None
+    _, *rows = grids(str(sheet.render(Format.MARKDOWN, focus=Focus("closing", 0))))["Rows"]
+    numbers = [str(number) for number, row in enumerate(sheet.table.rows, 1) if row.source.value == "closing"]
+    assert [row[0] for row in rows] == numbers

@@ -2,62 +2,129 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
+from support.programs import DOT, needs
 
-from quiesce.diagrams import Difference, DifferenceKind, UnknownMachine, check, find_sheet, pages, sheets, write_all
+from quiesce.diagrams import (
+    Difference,
+    DifferenceKind,
+    DotMissing,
+    NotInThisFormat,
+    UnknownMachine,
+    check,
+    find_sheet,
+    pages,
+    pictures,
+    sheets,
+    write_all,
+)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which everything is written once; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("generated")
+    with contextlib.suppress(DotMissing):
+        write_all(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(whole, tmp_path / "generated"))
+
+
+@needs(DOT)
 def test_what_is_written_is_current(tmp_path: Path) -> None:
     """After writing, nothing differs, every machine has its picture and page, and nothing else lies there."""
-    folder = tmp_path / "new" / "generated"
-    written = write_all(folder)
-    assert check(folder) == ()
-    assert {path.name for path in folder.iterdir()} == {path.name for path in written} == set(pages())
-    assert {"transaction.md", "transaction.mmd", "fence-strict-policy.mmd", "phases.md", "README.md"} <= set(pages())
+    target = tmp_path / "new" / "generated"
+    written = write_all(target)
+    assert check(target) == ()
+    assert {path.name for path in target.iterdir()} == {path.name for path in written} == {*pages(), *pictures()}
+    forms = (".md", ".mmd", ".dot", ".puml", ".scxml", ".xstate.json")
+    assert {*(f"transaction{form}" for form in forms), "phases.md", "sequence-commit.svg", "README.md"} <= set(pages())
+    assert {"transaction.svg", "fence-gym-a-single-agent-difference.svg"} <= set(pictures())
 
 
-def test_each_difference_is_named(tmp_path: Path) -> None:
+@needs(DOT)
+def test_each_difference_is_named(folder: Path) -> None:
     """A changed file is stale, a removed one missing, the page of a machine that is gone superfluous."""
-    write_all(tmp_path)
-    (tmp_path / "release.md").write_text((tmp_path / "release.md").read_text() + " ")
-    (tmp_path / "participant.mmd").unlink()
-    (tmp_path / "gone.md").write_text((tmp_path / "joint.md").read_text())
-    (tmp_path / "notes.md").write_text("# mine\n")
-    assert check(tmp_path) == (
-        Difference("gone.md", DifferenceKind.SUPERFLUOUS),
+    (folder / "release.md").write_text((folder / "release.md").read_text() + " ")
+    (folder / "participant.mmd").unlink()
+    for form in (".md", ".dot", ".puml", ".svg", ".scxml", ".xstate.json"):
+        shutil.copy(folder / f"release{form}" if form != ".md" else folder / "joint.md", folder / f"gone{form}")
+    (folder / "notes.md").write_text("# mine\n")
+    (folder / "mine.svg").write_text("<svg/>\n")
+    gone = ("gone.dot", "gone.md", "gone.puml", "gone.scxml", "gone.svg", "gone.xstate.json")
+    assert check(folder) == (
+        *(Difference(name, DifferenceKind.SUPERFLUOUS) for name in gone),
         Difference("participant.mmd", DifferenceKind.MISSING),
         Difference("release.md", DifferenceKind.STALE),
     )
-    assert str(check(tmp_path)[2]) == "stale: release.md"
+    assert str(check(folder)[-1]) == "stale: release.md"
 
 
-def test_writing_repairs_and_spares_what_is_not_ours(tmp_path: Path) -> None:
+@needs(DOT)
+def test_writing_repairs_and_spares_what_is_not_ours(folder: Path) -> None:
     """Writing again ends every difference, removes our superfluous page, and keeps a file without our mark."""
-    write_all(tmp_path)
-    (tmp_path / "release.md").write_text("old")
-    (tmp_path / "gone.md").write_text((tmp_path / "joint.md").read_text())
-    (tmp_path / "notes.md").write_text("# mine\n")
-    write_all(tmp_path)
-    assert check(tmp_path) == ()
-    assert not (tmp_path / "gone.md").exists()
-    assert (tmp_path / "notes.md").read_text() == "# mine\n"
+    (folder / "release.md").write_text("old")
+    (folder / "release.svg").write_text("old")
+    (folder / "gone.md").write_text((folder / "joint.md").read_text())
+    (folder / "notes.md").write_text("# mine\n")
+    write_all(folder)
+    assert check(folder) == ()
+    assert not (folder / "gone.md").exists()
+    assert (folder / "notes.md").read_text() == "# mine\n"
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs(DOT)
+@pytest.mark.parametrize("change", ["source", "picture"])
+def test_a_picture_knows_what_it_was_drawn_from(folder: Path, change: str) -> None:
+    """A picture is stale when its table has changed since, and when somebody has changed the picture."""
+    path = folder / "transaction.svg"
+    seal, drawn = path.read_text().split("\n", 1)
+    if change == "source":
+        seal = seal.replace("Drawn from ", "Drawn from 0")
+    else:
+        drawn = drawn.replace("preflight", "takeoff")
+    path.write_text(f"{seal}\n{drawn}")
+    assert check(folder) == (Difference("transaction.svg", DifferenceKind.STALE),)
+
+
+@needs(DOT)
+def test_checking_and_writing_what_is_current_needs_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ``dot`` a current folder is found current, and is written again without drawing anything."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    (folder / "release.mmd").unlink()
+    write_all(folder)
+    assert check(folder) == ()
+
+
+def test_without_the_program_everything_else_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pictures must be drawn and ``dot`` is missing, the rest is written and the error names the package."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(DotMissing, match="graphviz"):
+        write_all(tmp_path)
+    assert {difference.file for difference in check(tmp_path)} == set(pictures())
+
+
+def test_a_full_disk_leaves_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that fails leaves the old contents and no temporary file."""
-    write_all(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_: object) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        write_all(tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        write_all(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_machine_is_found_however_it_is_written() -> None:
@@ -79,5 +146,5 @@ def test_an_unknown_machine_is_answered_with_an_offer(name: str, offer: str) -> 
 
 def test_a_list_has_no_picture() -> None:
     """Asking for the picture of a list of rules says what to ask for instead."""
-    with pytest.raises(UnknownMachine, match="--format markdown"):
+    with pytest.raises(NotInThisFormat, match="--format markdown"):
         find_sheet("phases").mermaid()

@@ -17,11 +17,13 @@ _BOX = re.compile(rf"({_IDENTIFIER}) : (.+)")
 _ARROW = re.compile(rf"({_IDENTIFIER}) --> ({_IDENTIFIER}) : (.+)")
 _START = re.compile(rf"\[\*\] --> ({_IDENTIFIER})")
 _END = re.compile(rf"({_IDENTIFIER}) --> \[\*\]")
-_CLASS_DEFINITION = re.compile(r"classDef ([a-z]+) [a-z0-9:, -]+")
+_CLASS_DEFINITION = re.compile(r"classDef ([a-z]+) [a-z0-9:, #-]+")
 _CLASS = re.compile(rf"class ({_IDENTIFIER}(?:,{_IDENTIFIER})*) ([a-z]+)")
-_HARMLESS = re.compile(r"(?:[ !()+,./=?@\[\]•'-]|[^\W_]|(?<=[^\W_])_(?=[^\W_])|#\d+;)*")
+_HARMLESS = re.compile(r"(?:[ !()+,./=?@\[\]•'✓✗↺★–-]|[^\W_]|(?<=[^\W_])_(?=[^\W_])|#\d+;)*")
+_LEGEND = re.compile(r"%% [^\n]+")
 _LABEL = re.compile(
-    r"(?P<events>[^\[/@]+?)(?: \[(?P<guards>[^\]]+)\])?(?: / (?P<effects>[^@]+?))?(?: @(?P<deadline>\w+))?"
+    r"(?:★ (?P<landmark>[^:]+): )?(?:(?P<path>[✓✗↺]) )?(?P<events>[^\[/@]+?)"
+    r"(?: \[(?P<guards>[^\]]+)\])?(?: / (?P<effects>[^@]+?))?(?: @(?P<deadline>\w+))?"
 )
 
 
@@ -33,6 +35,8 @@ class Label:
     guards: tuple[str, ...]
     effects: tuple[str, ...]
     deadline: str
+    path: str = ""
+    landmark: str = ""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Picture:
 
     titles: dict[str, str] = field(default_factory=dict)
     boxes: dict[str, list[str]] = field(default_factory=dict)
+    gathers: dict[str, list[str]] = field(default_factory=dict)
+    """Boxes that stand for several states, with the titles of these states."""
     arrows: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     starts: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
@@ -72,7 +78,21 @@ def read_label(text: str) -> Label:
     if not found:
         raise ValueError(text)
     parts = {name: tuple(value.split(", ")) if value else () for name, value in found.groupdict().items()}
-    return Label(parts["events"], parts["guards"], parts["effects"], found["deadline"] or "")
+    marks = found["path"] or "", found["landmark"] or ""
+    return Label(parts["events"], parts["guards"], parts["effects"], found["deadline"] or "", *marks)
+
+
+def sources(picture: Picture, name: str) -> list[str]:
+    """The titles of the states that an arrow from this box leads from."""
+    if name not in picture.gathers:
+        return [picture.titles[name]]
+    states = [title for other, title in picture.titles.items() if other not in picture.gathers]
+    listed = picture.gathers[name]
+    return {
+        "any of": listed,
+        "any but": [title for title in states if title not in listed],
+        "any state": states,
+    }[picture.titles[name]]
 
 
 def shown(text: str) -> str:
@@ -103,6 +123,9 @@ def _read_arrow(picture: Picture, found: re.Match[str]) -> None:
 
 
 def _read_box(picture: Picture, found: re.Match[str]) -> None:
+    if picture.titles.get(found[1]) in _GATHERING and found[1].startswith("any_"):
+        picture.gathers[found[1]] = [shown(part) for part in found[2].split("<br/>")]
+        return
     folded = " ".join(shown(part).strip() for part in found[2].split("<br/>"))
     picture.boxes.setdefault(found[1], []).append(folded)
 
@@ -117,8 +140,10 @@ def _once(found: dict[K, V], key: K, value: V) -> None:
     found[key] = value
 
 
+_GATHERING = ("any of", "any but", "any state")
 _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[Picture, re.Match[str]], None]], ...] = (
     (re.compile("direction TB"), lambda _picture, _found: None),
+    (_LEGEND, lambda _picture, _found: None),
     (_STATE, _read_state),
     (_ARROW, _read_arrow),
     (_START, lambda picture, found: picture.starts.append(found[1])),
