@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.pinned_states import PINNED
+from support.untraced import untraced
 
 from quiesce.fsm.explore import Exploration, explore
 from quiesce.fsm.explore_model import Setup, System
@@ -29,7 +30,8 @@ def test_every_property_holds_in_every_reachable_state(group: str) -> None:
     for name, setup in SETUPS.items():
         if name.rsplit(", ", 1)[0] != group:
             continue
-        found = explore(System(setup))
+        with untraced():
+            found = explore(System(setup))
         assert found.complete
         assert [str(verdict) + f" {verdict.trace}" for verdict in found.violations()] == [], name
         assert _counts(found) == PINNED[name], f'    "{name}": {_counts(found)},'
