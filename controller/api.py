@@ -27,10 +27,12 @@ from typing import Final, Self, TypeVar
 
 from pydantic import JsonValue
 
+from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
+from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured
 from quiesce.controller.metadata import checked_metadata
@@ -94,6 +96,7 @@ class Controller:
         self._discovered: Discovered | None = None
         self._listed = config  # with the participants of Gym's configuration, once that was read
         self._busy = asyncio.Lock()
+        self._tenure: Tenure | None = None
         self._unsettled: PhasedCut | PhasedRestore | None = None
 
     @classmethod
@@ -124,24 +127,28 @@ class Controller:
         await self.close()
 
     async def open(self) -> None:
-        """Prepare the root, discover the participants and validate them. Pauses nobody.
+        """Take the root, discover the participants and validate them. Pauses nobody.
 
         Where the configuration names a resolved configuration of NeMo Gym, that is read first.
 
         Raises:
             StorageFailed: the root cannot be used.
+            RootHeld: another controller is alive on it.
             ConfigurationError: Gym's configuration cannot be read.
             TopologyError: the participants do not make a deployment that can be cut; all problems are named.
         """
         await asyncio.to_thread(self.store.prepare)
-        if not self.config.enabled:
-            return
-        self._transport = self._given_transport or HttpTransport(self._tokens, proxy=self.config.proxy)
+        self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
         try:
-            self._listed, self._discovered = await discover_configured(self.config, self._transport, self._clock)
+            await self._discover()
         except BaseException:
-            await self.close()
+            await finish_first(self.close())
             raise
+
+    async def _discover(self) -> None:
+        if self.config.enabled:
+            self._transport = self._given_transport or HttpTransport(self._tokens, proxy=self.config.proxy)
+            self._listed, self._discovered = await discover_configured(self.config, self._transport, self._clock)
 
     async def close(self) -> None:
         """Release everything. A transaction that is in doubt is given up; its participants stay as they are."""
@@ -151,6 +158,9 @@ class Controller:
         if self._transport is not None and self._given_transport is None:
             await self._transport.aclose()
         self._transport = None
+        if self._tenure is not None:
+            await self._tenure.release()
+            self._tenure = None
 
     @property
     def store(self) -> SnapshotStore:
@@ -274,6 +284,8 @@ class Controller:
         await self._take_turn()
         try:
             await self._settle()
+            if self._tenure is not None:
+                await asyncio.to_thread(self._tenure.check)
             return await opened(self._opening())
         except BaseException:
             self._busy.release()
@@ -289,6 +301,7 @@ class Controller:
             clock=self._clock,
             engine=self._engine,
             files=self._files,
+            tenure=self._tenure,
             on_completed=self._on_completed,
             observers=self._observers,
         )

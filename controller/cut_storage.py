@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.epoch import Tenure
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.root_layout import DEPLOYMENTS, SNAPSHOT_MANIFEST
@@ -50,6 +51,7 @@ class CutStorage:
     topologies: Mapping[str, Topology]
     ledger: Ledger
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    tenure: Tenure | None = None
     _manifest: SnapshotManifest | None = None
 
     @property
@@ -82,6 +84,8 @@ class CutStorage:
         )
 
     def publish(self) -> None:
+        if self.tenure is not None:
+            self.tenure.check()
         # a second try after an uncertain rename must offer the same manifest
         if self._manifest is None:
             try:

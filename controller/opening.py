@@ -14,6 +14,7 @@ from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
+from quiesce.controller.epoch import Tenure
 from quiesce.controller.errands import RestoreSource
 from quiesce.controller.files import FileSystem
 from quiesce.controller.fitting import check_fits
@@ -47,6 +48,7 @@ class Opening:
     clock: Clock
     engine: Engine
     files: FileSystem
+    tenure: Tenure | None
     on_completed: OnCompleted | None
     observers: tuple[Callable[[TraceRecord], None], ...]
 
@@ -74,6 +76,7 @@ class Opening:
             topologies=topologies,
             ledger=Ledger.over(fleet),
             metadata=metadata,
+            tenure=self.tenure,
         )
         runner = self._runner(self._plan(fleet, is_restore=False), fleet, checkpoint_id, storage)
         storage.ledger = runner.ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ COMMIT = {
     "tools": "resources-checkpoint/commit",
 }
 NAMES = ("policy", "agent", "tools")
+SLICE_S = 5.0
 
 
 def key(name: str) -> ParticipantKey:
@@ -118,6 +120,32 @@ async def test_a_lost_resume_is_repeated_one_at_a_time(tmp_path: Path, fence: Fe
     assert resumes[2].answered_s is not None
     assert tap.to(RESUME["agent"])[0].sent_s >= resumes[2].answered_s
     assert len({call.body["checkpoint_id"] for call in resumes}) == 1
+
+
+@on_both_fences
+@virtual_time
+async def test_who_dies_while_it_drains_ends_the_cut_long_before_its_budget(
+    tmp_path: Path, fence: FenceVariant
+) -> None:
+    """Lost for certain after a few tries; it is named in doubt, and the others are open within seconds (F-11)."""
+    fleet = Fleet(fence)
+    call = asyncio.create_task(fleet.model_call("r0"))
+    await fleet.call_began.wait()
+    network = fleet.transport()
+    tap = Wiretap(network)
+    asyncio.get_running_loop().call_later(7.0, network.unmount, "http://policy")
+    async with fleet.controller(tmp_path, transport=tap, reach_timeout_s=600.0, release_timeout_s=60.0) as controller:
+        with pytest.raises(ExceptionGroup) as caught:
+            await controller.cut("step-1").__aenter__()
+        assert caught.group_contains(Unreachable, match="main/policy")
+        assert caught.group_contains(InDoubt, match="main/policy")
+        assert tap.to(RESUME["agent"])[0].sent_s <= 7.0 + SLICE_S + 12.0
+        assert fleet.clock.monotonic() <= 7.0 + SLICE_S + 60.0 + 5.0
+        network.mount("http://policy", fleet.apps["policy"])
+        await controller.settle()
+        assert await fleet.everybody_accepts()
+    fleet.let_calls_end.set()
+    await call
 
 
 @on_both_fences
@@ -238,7 +266,9 @@ async def test_somebody_elses_checkpoint_is_left_alone_and_named(tmp_path: Path,
             f"main/{name}" for name in NAMES
         }
         assert all(getattr(one, "holder", "") == foreign.wire_id for one in caught.value.exceptions)
-        async with fleet.controller(tmp_path, transport=tap) as controller:
+        # a root has one controller, so the other one works on a copy of the snapshots
+        shutil.copytree(tmp_path / "snapshots", tmp_path / "copy" / "snapshots")
+        async with fleet.controller(tmp_path / "copy", transport=tap) as controller:
             with pytest.raises(ExceptionGroup) as caught:
                 await controller.restore("step-0").__aenter__()
             assert caught.group_contains(UnexpectedFence, match=foreign.wire_id)

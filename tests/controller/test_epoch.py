@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.fleet import Fleet
 from support.virtual_loop import VirtualClock, run_virtual, virtual_time
+from support.wiretap import Wiretap
 
 from quiesce.controller.epoch import BEAT_S, BEATS_MISSED_MAX, Tenure, highest_epoch, read_holder
 from quiesce.controller.errors import RootHeld, Superseded
@@ -128,3 +130,33 @@ async def test_a_damaged_holder_file_is_somebody_who_stands_still(tmp_path: Path
     second = await acquire(tmp_path)
     assert second.epoch == 2
     await second.release()
+
+
+@virtual_time
+async def test_a_second_controller_on_a_root_is_refused_before_it_calls_anybody(tmp_path: Path) -> None:
+    """And takes over at once when the first one has ended in good order."""
+    fleet = Fleet()
+    async with fleet.controller(tmp_path):
+        tap = Wiretap(fleet.transport())
+        with pytest.raises(RootHeld, match="another controller that is alive"):
+            await fleet.controller(tmp_path, transport=tap).open()
+        assert tap.calls == []
+    async with fleet.controller(tmp_path) as controller, controller.cut("step-1"):
+        pass
+    assert await fleet.everybody_accepts()
+
+
+@virtual_time
+async def test_a_controller_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
+    """It stood still inside its cut; its successor has the root, so the cut is undone instead of published."""
+    fleet = Fleet()
+    async with fleet.controller(tmp_path) as stopped:
+        cut = await stopped.cut("step-1").__aenter__()
+        assert stopped._tenure is not None
+        await freeze(stopped._tenure)
+        successor = await acquire(tmp_path)
+        with pytest.raises(Superseded):
+            await cut.__aexit__(None, None, None)
+        assert stopped.store.list() == ()
+        assert await fleet.everybody_accepts()
+    await successor.release()
