@@ -14,22 +14,20 @@ from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.pace import measured
 from quiesce.fuzz.place import Place
-from quiesce.fuzz.plans import Abilities, Planner, ids_of
+from quiesce.fuzz.plans import Planner, abilities_of, ids_of
 from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.fuzz.rulebook import RULES, rules_of
 from quiesce.fuzz.rules import Need, Profile
 from quiesce.fuzz.run import Run
 from quiesce.fuzz.shrinking import shrink
-from quiesce.fuzz.steps import DataKind, Step
-from quiesce.fuzz.subject import Subject
+from quiesce.fuzz.steps import Step
 from quiesce.fuzz.survey import Found, Survey
 from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import Durations
-from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import Transport
 
-__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "examine"]
+__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "Progress", "Renew", "arrive", "examine"]
 
 CALLS_MAX: Final = 6000
 IDS_MAX: Final = 2000
@@ -50,6 +48,7 @@ class Options:
         nonce: makes the ids of this campaign its own; two campaigns on one server must not share it.
         traffic: drives the data plane.
         root: a directory that this process and the participant both see, for exports; None for no commits.
+        root_is_shared: whether the participant surely sees it; otherwise its commits may fail.
         allow_restore: restores may be sent. They fence attempts and install state.
         allow_live_work: it is tested although it has live work.
         calls_max, ids_max: bounds; shrinking and leaving open may exceed the first by a little.
@@ -63,6 +62,7 @@ class Options:
     seed: int = 0
     traffic: Traffic = no_traffic
     root: Path | None = None
+    root_is_shared: bool = True
     allow_restore: bool = False
     allow_live_work: bool = False
     calls_max: int = CALLS_MAX
@@ -91,6 +91,40 @@ async def examine(
     return await campaign.conduct()
 
 
+async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place | None]:
+    """Find out who answers at ``url``, and make ready to test it; None where it is not to be tested."""
+    survey = Survey(
+        url,
+        line,
+        (f"fuzz-{options.nonce}-look-{number}" for number in range(1, 1000)),
+        profile=options.profile,
+        allow_live_work=options.allow_live_work,
+        allow_restore=options.allow_restore,
+    )
+    found = await survey.look()
+    if found.subject is None:
+        return found, None
+    durations = options.durations
+    if durations is None:
+        durations = Durations(grace_s=options.grace_s)
+        durations = await measured(found.subject, line, options.traffic, durations, f"fuzz-{options.nonce}")
+    place = Place(
+        subject=found.subject,
+        line=line,
+        clock=line.clock,
+        nonce=options.nonce,
+        traffic=options.traffic,
+        durations=durations,
+        profile=options.profile,
+        root=options.root,
+        root_is_shared=options.root_is_shared,
+        may_restore=options.allow_restore,
+        alone=found.alone,
+        owes_restore=found.owes_restore,
+    )
+    return found, place
+
+
 @dataclass(slots=True)
 class _Campaign:
     url: str
@@ -110,54 +144,20 @@ class _Campaign:
         self.began_at = self.line.clock.monotonic()
         if self.renew is not None:
             await self.renew()
-        found = await self._surveyed()
+        found, place = await arrive(self.url, self.line, self.options)
         self.exercised |= found.exercised
         for finding in found.findings:
             self.violations.append(Violation(finding.rule, finding.expected, finding.got, finding.known))
-        if found.subject is None:
-            return self._report(found)
-        place = await self._place(found, found.subject)
-        await self._try_all(place)
+        if place is not None:
+            if not place.alone:
+                self.notes.append("it has live work of others, so that less can be said of what is in flight")
+            await self._try_all(place)
         return self._report(found, place)
-
-    async def _surveyed(self) -> Found:
-        own_ids = (f"fuzz-{self.options.nonce}-look-{number}" for number in range(1, 1000))
-        survey = Survey(
-            self.url,
-            self.line,
-            own_ids,
-            profile=self.options.profile,
-            allow_live_work=self.options.allow_live_work,
-            allow_restore=self.options.allow_restore,
-        )
-        return await survey.look()
-
-    async def _place(self, found: Found, subject: Subject) -> Place:
-        options = self.options
-        durations = options.durations
-        if durations is None:
-            durations = Durations(grace_s=options.grace_s)
-            durations = await measured(subject, self.line, options.traffic, durations, f"fuzz-{options.nonce}")
-        if not found.alone:
-            self.notes.append("it has live work of others, so that less can be said of what is in flight")
-        return Place(
-            subject=subject,
-            line=self.line,
-            clock=self.line.clock,
-            nonce=options.nonce,
-            traffic=options.traffic,
-            durations=durations,
-            profile=options.profile,
-            root=options.root,
-            may_restore=options.allow_restore,
-            alone=found.alone,
-            owes_restore=found.owes_restore,
-        )
 
     # ---- sequences
 
     async def _try_all(self, place: Place) -> None:
-        planner = Planner(place.subject, self._abilities(place), self.options.seed)
+        planner = Planner(place.subject, abilities_of(place), self.options.seed)
         for planned in planner.systematic():
             steps: tuple[Step, ...] = planned
             while steps:
@@ -169,16 +169,6 @@ class _Campaign:
             if not self._may_go_on(planned):
                 return
             await self._try(place, planned)
-
-    def _abilities(self, place: Place) -> Abilities:
-        someone = AttemptId("someone", 0)
-        kinds = frozenset(kind for kind in DataKind if place.traffic(place.subject.role, kind, someone) is not None)
-        return Abilities(
-            kinds=kinds,
-            may_export=place.root is not None and place.subject.declaration.exports,
-            may_restore=place.may_restore,
-            waits_for_grace=place.durations.grace_s is not None,
-        )
 
     def _may_go_on(self, steps: Sequence[Step]) -> bool:
         ids_left = self.options.ids_max - len(self.line.ids)
@@ -248,6 +238,7 @@ class _Campaign:
             reason=reason,
             name="" if place is None else place.subject.name,
             role=role,
+            coordinated=place is not None and place.subject.coordinated,
             violations=tuple(sorted(self.violations, key=_gravity)),
             held=held,
             untested={} if role is None or place is None else self._untested(role, place, broken),
@@ -259,7 +250,7 @@ class _Campaign:
         )
 
     def _untested(self, role: Role, place: Place, broken: set[str]) -> dict[str, str]:
-        has = self._abilities(place)
+        has = abilities_of(place)
         lacking = {
             Need.TRAFFIC: not has.kinds,
             Need.DIRECTORY: not has.may_export,

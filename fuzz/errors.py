@@ -3,14 +3,15 @@
 QuiesceError (quiesce.fsm.errors)
 ├── ReplayInvalid      a replay file cannot be used
 ├── Nonconforming      ``assert_conforms``: the server breaks rules (also an AssertionError)
-└── MissingExtra       the in-process kit needs an extra that is not installed
+├── MissingExtra       the in-process kit needs an extra that is not installed
+└── StillClosed        a run was interrupted, and the participant could not be opened again
 """
 
 from __future__ import annotations
 
 from quiesce.fsm.errors import QuiesceError
 
-__all__ = ["MissingExtra", "Nonconforming", "ReplayInvalid"]
+__all__ = ["MissingExtra", "Nonconforming", "ReplayInvalid", "StillClosed"]
 
 
 class ReplayInvalid(QuiesceError):
@@ -36,3 +37,7 @@ class MissingExtra(QuiesceError):
 
     def __init__(self, what: str, missing: str) -> None:
         super().__init__(f"{what} needs {missing}: pip install 'quiesce[server]'")
+
+
+class StillClosed(QuiesceError):
+    """A run was interrupted, and it could not be proven that the participant accepts work again."""

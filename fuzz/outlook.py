@@ -64,6 +64,8 @@ class Outlook:
         writer = self._account.written.get(directory)
         if event is FenceEvent.COMMIT:
             usable = roots is Roots.NONE and directory != "file" and writer in {None, handler.id}
+            if usable and not self._place.root_is_shared:
+                return (FenceEvent.COMMIT_DONE, FenceEvent.COMMIT_FAILED)
             return (FenceEvent.COMMIT_DONE,) if usable else (FenceEvent.COMMIT_FAILED,)
         if writer is None:
             return (FenceEvent.RESTORE_FAILED,)

@@ -23,6 +23,7 @@ class Place:
         subject, line, clock, traffic, durations, profile: as their types say.
         nonce: makes the names of this campaign its own.
         root: where exports may be written, None for nowhere.
+        root_is_shared: whether the participant surely sees ``root`` as well.
         may_restore: whether restores may be sent.
         alone: whether nobody else uses the participant.
         owes_restore: what is known of whether it owes a restore.
@@ -36,6 +37,7 @@ class Place:
     durations: Durations = field(default_factory=Durations)
     profile: Profile = Profile.STRICT
     root: Path | None = None
+    root_is_shared: bool = True
     may_restore: bool = False
     alone: bool = True
     owes_restore: tuple[bool, ...] = (False,)

@@ -17,6 +17,7 @@ from typing import Final
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.dangers import dangers_of
 from quiesce.fuzz.ideal import Ideal, apply, prefixes
+from quiesce.fuzz.place import Place
 from quiesce.fuzz.spoiled import spoilings_of
 from quiesce.fuzz.steps import (
     Bearer,
@@ -33,8 +34,9 @@ from quiesce.fuzz.steps import (
 )
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.worlds import FenceRow
+from quiesce.participants.identity import AttemptId
 
-__all__ = ["Abilities", "Planner", "ids_of"]
+__all__ = ["Abilities", "Planner", "abilities_of", "ids_of"]
 
 DEPTH: Final = 5
 SPOILED_A_SEQUENCE: Final = 40
@@ -59,6 +61,17 @@ class Abilities:
     may_export: bool = False
     may_restore: bool = False
     waits_for_grace: bool = False
+
+
+def abilities_of(place: Place) -> Abilities:
+    """What the conditions of a place allow."""
+    someone = AttemptId("someone", 0)
+    return Abilities(
+        kinds=frozenset(kind for kind in DataKind if place.traffic(place.subject.role, kind, someone) is not None),
+        may_export=place.root is not None and place.subject.declaration.exports,
+        may_restore=place.may_restore,
+        waits_for_grace=place.durations.grace_s is not None,
+    )
 
 
 class Planner:
@@ -86,6 +99,26 @@ class Planner:
         while True:
             _, path = nodes[rng.randrange(len(nodes))]
             yield (*path, *(self._random_step(rng) for _ in range(rng.randint(WALK_MIN, WALK_MAX))))
+
+    def paths(self) -> tuple[tuple[Step, ...], ...]:
+        """A shortest way to every state within reach, the empty one first."""
+        return tuple(path for _, path in self._states())
+
+    def choices(self) -> tuple[Step, ...]:
+        """Every single step that may be taken: calls, work and waits."""
+        kinds = sorted(self._abilities.kinds - _OF_RECOVERY)
+        data: list[Step] = [DataStep(kind=kind, attempt=attempt) for kind in kinds for attempt in "pq"]
+        left: list[Step] = [
+            CallStep(operation=Operation.PREPARE, deadline=Deadline.SHORT, send=send)
+            for send in (Send.WAIT, Send.START, Send.LEAVE)
+        ]
+        waits: list[Step] = [WaitStep(until=until) for until in Until]
+        every: list[Step] = [*self._calls(), *data, *left, *waits]
+        return tuple(step for step in every if self._can(step) and self._ends(step))
+
+    def _ends(self, step: Step) -> bool:
+        """Whether a step does not wait for what never comes: an agent's executions go on and on."""
+        return not (isinstance(step, WaitStep) and step.until is Until.WORK and self._subject.role is Role.AGENT)
 
     # ---- malformed requests and wrong bearers
 
@@ -170,7 +203,7 @@ class Planner:
     # ---- random walks
 
     def _random_step(self, rng: Random) -> Step:
-        kinds = sorted(self._abilities.kinds - {DataKind.END, DataKind.HALF_NAMED})
+        kinds = sorted(self._abilities.kinds - _OF_RECOVERY)
         if kinds and rng.random() < 0.25:  # noqa: PLR2004 - a quarter of the steps
             if rng.random() < 0.4 and self._subject.role is not Role.AGENT:  # noqa: PLR2004 - work is to end as well
                 return WaitStep(until=Until.WORK)
@@ -213,6 +246,8 @@ class Planner:
             yield step
 
 
+_OF_RECOVERY: Final = frozenset({DataKind.END, DataKind.HALF_NAMED})
+"""What is not called at random: the end of a session, and a call that has to be sent while admission is open."""
 _WITHOUT_ID: Final = frozenset({Operation.ACKNOWLEDGE, Operation.ACKNOWLEDGE_COMPLETED})
 _ROUND: Final[tuple[Step, ...]] = (
     CallStep(operation=Operation.PREPARE),

@@ -199,7 +199,7 @@ class Replies:
     async def _check_files(self, call: Call, seen: Seen) -> None:
         step, place = call.asked.step, self._place
         directory, wire_id = self._bindings.local(step.directory), self._bindings.id(step.id)
-        if directory is None:
+        if directory is None or not place.root_is_shared:
             return
         if step.operation is Operation.COMMIT:
             problem = await asyncio.to_thread(export_problem, place.subject, wire_id, seen, directory)

@@ -68,7 +68,7 @@ class ParticipantReport:
     """What came of testing one participant.
 
     Attributes:
-        url, name, role: who it is; name and role as far as they are known.
+        url, name, role, coordinated: who it is; all but the URL as far as it is known.
         profile, seed: under what it was tested.
         verdict, reason: whether it was tested, and if not, why.
         violations: each rule at most once.
@@ -85,6 +85,7 @@ class ParticipantReport:
     reason: str = ""
     name: str = ""
     role: Role | None = None
+    coordinated: bool = False
     violations: tuple[Violation, ...] = ()
     held: tuple[str, ...] = ()
     untested: Mapping[str, str] | None = None
@@ -107,7 +108,7 @@ class ParticipantReport:
     @property
     def in_doubt(self) -> bool:
         """Whether it could not be proven that the participant accepts work."""
-        return self.verdict.in_doubt
+        return self.verdict.in_doubt and self.ids > 0
 
     def described(self) -> dict[str, object]:
         """As members of a JSON object."""
@@ -115,6 +116,7 @@ class ParticipantReport:
             "url": self.url,
             "name": self.name or None,
             "role": None if self.role is None else self.role.value,
+            "coordinated": self.coordinated,
             "profile": self.profile.value,
             "seed": self.seed,
             "verdict": self.verdict.value,
@@ -145,7 +147,8 @@ def _lines(report: ParticipantReport) -> list[str]:
         others = len(report.violations) - len(report.errors)
         lines.append(
             f"  {len(report.held)} rules held, {len(report.errors)} broken, {others} warnings or known, "
-            f"{len(report.untested or {})} not tested; {report.calls} calls in {report.sequences} sequences, {report.ids} ids used up, {report.seconds:.1f} s"
+            f"{len(report.untested or {})} not tested; {report.calls} calls in {report.sequences} sequences, "
+            f"{report.ids} ids used up, {report.seconds:.1f} s"
         )
     lines += [f"  note: {note}" for note in report.notes]
     return lines

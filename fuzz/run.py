@@ -15,6 +15,7 @@ from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.calls import Call
 from quiesce.fuzz.dataplane import DataPlane
+from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, TraceLine
 from quiesce.fuzz.judge import Judge
 from quiesce.fuzz.outlook import Outlook
@@ -75,8 +76,15 @@ class Run:
                     break
             else:
                 await self.finish()
-        finally:
+        except asyncio.CancelledError:
             await asyncio.shield(self.leave_open())
+            if self._watch.verdict is not None:
+                raise StillClosed(f"{self._place.subject.name}: {self._watch.gone}") from None
+            raise
+        except BaseException:
+            await self.leave_open()
+            raise
+        await self.leave_open()
         return self.episode()
 
     async def perform(self, step: Step) -> bool:

@@ -30,6 +30,16 @@ class Verdict(StrEnum):
     LEFT_CLOSED = "left closed"
 
     @property
+    def was_tested(self) -> bool:
+        """Whether the test went to its end."""
+        return self is Verdict.TESTED
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something went wrong that is not the way in which the test was asked for."""
+        return self in {Verdict.UNREACHABLE, Verdict.GARBAGE} or self.in_doubt
+
+    @property
     def in_doubt(self) -> bool:
         """Whether it could not be proven that the participant accepts work."""
         return self in {Verdict.DIED, Verdict.HANGS, Verdict.LEFT_CLOSED}

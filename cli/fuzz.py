@@ -1,0 +1,222 @@
+"""``quiesce fuzz``: find out in a minute what a participant server gets wrong, and prove it with a few calls."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from quiesce.cli.opened import AsJson
+from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.running import run
+from quiesce.controller.clock import SystemClock
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fuzz.bearers import FuzzedTokens
+from quiesce.fuzz.campaign import CALLS_MAX, IDS_MAX, RATE, Options, examine
+from quiesce.fuzz.conforming import save_replays
+from quiesce.fuzz.errors import StillClosed
+from quiesce.fuzz.junit import junit_text
+from quiesce.fuzz.report import ParticipantReport, text_of
+from quiesce.fuzz.rules import Profile
+from quiesce.fuzz.traffic import load_traffic
+from quiesce.participants.control_token import TOKEN_VARIABLES
+from quiesce.participants.errors import ConfigurationError
+from quiesce.transport.http import HttpTransport
+from quiesce.transport.port import ControlRequest
+from quiesce.transport.token import EnvironmentTokenProvider
+
+__all__ = [
+    "AllowRestore",
+    "CheckpointDir",
+    "LiveWork",
+    "TokenVariable",
+    "TrafficName",
+    "export_root",
+    "register",
+    "transport_to",
+]
+
+URLS_MAX: Final = 100
+RATE_MAX: Final = 100_000.0
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+TrafficName = Annotated[
+    str, typer.Option("--traffic", help="What drives the data plane: none, kit, or module:function.")
+]
+CheckpointDir = Annotated[
+    Path | None,
+    typer.Option(help="A directory that the server sees as well; its commits go there.", file_okay=False, exists=True),
+]
+AllowRestore = Annotated[
+    bool, typer.Option("--allow-restore", help="Send restores as well: they install state (needs --checkpoint-dir).")
+]
+LiveWork = Annotated[bool, typer.Option("--live-work", help="Go on although the server has live work.")]
+TokenVariable = Annotated[
+    str | None, typer.Option(help=f"The variable that holds the control token (by default {TOKEN_VARIABLES[0]}).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("fuzz")(_fuzz)
+
+
+def _fuzz(  # noqa: PLR0913 - one parameter an option
+    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Base URLs of participants, tested in turn.")],
+    *,
+    profile: Annotated[
+        Profile, typer.Option(help="strict, or gym-a: what recorded servers are known for is reported by name.")
+    ] = Profile.STRICT,
+    seed: Annotated[int, typer.Option(help="Decides the random sequences.")] = 0,
+    calls: Annotated[int, typer.Option(help="Calls at most for each URL, in round numbers.", min=100)] = CALLS_MAX,
+    ids: Annotated[int, typer.Option(help="Checkpoint ids at most that are used up.", min=20)] = IDS_MAX,
+    rate: Annotated[float, typer.Option(help="Calls a second at most.", min=0.1, max=RATE_MAX)] = RATE,
+    traffic: TrafficName = "none",
+    checkpoint_dir: CheckpointDir = None,
+    allow_restore: AllowRestore = False,
+    live_work: LiveWork = False,
+    wait_grace_s: Annotated[
+        float | None, typer.Option(help="Wait so long for an agent to give up an incomplete prepare.", min=0.1)
+    ] = None,
+    token_variable: TokenVariable = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the outcome as JUnit XML.", dir_okay=False)] = None,
+    replays: Annotated[
+        Path | None, typer.Option(help="Write a replay file for each violation.", file_okay=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Test live participants against the rules of the protocol. Each is left open, whatever it does."""
+    try:
+        driving = load_traffic(traffic)
+        tested = _checked(urls)
+    except ConfigurationError as error:
+        fail(str(error), ExitCode.USAGE, as_json=as_json, type=type(error).__name__)
+    if allow_restore and checkpoint_dir is None:
+        message = "--allow-restore needs --checkpoint-dir: restores load what was exported there"
+        fail(message, ExitCode.USAGE, as_json=as_json, type="ConfigurationError")
+    with export_root(tested, checkpoint_dir) as root:
+        options = Options(
+            nonce=secrets.token_hex(4),
+            profile=profile,
+            seed=seed,
+            traffic=driving,
+            root=root,
+            root_is_shared=checkpoint_dir is not None,
+            allow_restore=allow_restore,
+            allow_live_work=live_work,
+            calls_max=calls,
+            ids_max=ids,
+            rate=rate,
+            grace_s=wait_grace_s,
+        )
+        reports = run(lambda: _tested(tested, options, token_variable, as_json=as_json), as_json=as_json)
+    written = [] if replays is None else _saved(reports, replays, as_json=as_json)
+    if junit is not None:
+        _write(junit, junit_text(reports), as_json=as_json)
+    _tell(reports, written, as_json=as_json)
+
+
+async def _tested(
+    urls: list[str], options: Options, token_variable: str | None, *, as_json: bool
+) -> list[ParticipantReport]:
+    transport = transport_to(token_variable)
+    try:
+        found = []
+        for url in urls:
+            with _progress(url) as told:
+                found.append(await examine(url, transport, SystemClock(), options, progress=told))
+    except StillClosed as error:
+        fail(str(error), ExitCode.IN_DOUBT, as_json=as_json, type="StillClosed")
+    finally:
+        await transport.aclose()
+    return found
+
+
+def transport_to(token_variable: str | None) -> HttpTransport:
+    """A transport whose bearer the fuzzer can spoil, with the token of the environment."""
+    return HttpTransport(FuzzedTokens(EnvironmentTokenProvider(token_variable)))
+
+
+@contextmanager
+def export_root(urls: list[str], given: Path | None) -> Iterator[Path | None]:
+    """Where commits may write: what was given; else, for servers of this machine, a folder that goes afterwards."""
+    if given is not None:
+        yield given.absolute()
+    elif all(urlsplit(url).hostname in LOOPBACK for url in urls):
+        with tempfile.TemporaryDirectory(prefix="quiesce-fuzz-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    else:
+        yield None
+
+
+def _checked(urls: list[str]) -> list[str]:
+    """Base URLs without a final slash.
+
+    Raises:
+        ConfigurationError: one of them can be no base URL, or there are too many.
+    """
+    if len(urls) > URLS_MAX:
+        raise ConfigurationError(f"{len(urls)} URLs are given; at most {URLS_MAX} are tested in one run")
+    for url in urls:
+        ControlRequest(participant=url, method="GET", url=url, timeout_s=1.0)
+    return list(dict.fromkeys(url.rstrip("/") for url in urls))
+
+
+@contextmanager
+def _progress(url: str) -> Iterator[Callable[[int, int, int], None] | None]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("calls"))
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(url, total=None)
+
+        def told(done: int, total: int, broken: int) -> None:
+            bars.update(bar, completed=done, total=total, description=f"{url}  {broken} rules broken")
+
+        yield told
+
+
+def _saved(reports: list[ParticipantReport], folder: Path, *, as_json: bool) -> list[Path]:
+    try:
+        return save_replays(reports, folder)
+    except QuiesceError as error:
+        fail(str(error), ExitCode.FAILED, as_json=as_json, type=type(error).__name__)
+
+
+def _write(path: Path, text: str, *, as_json: bool) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"{path}: cannot be written: {error.strerror or error}"
+        fail(message, ExitCode.FAILED, as_json=as_json, type="OSError")
+
+
+def _tell(reports: list[ParticipantReport], written: list[Path], *, as_json: bool) -> None:
+    code = _exit_code(reports)
+    typer.echo(text_of(reports), err=as_json)
+    for path in written:
+        typer.echo(f"replay: {path}", err=as_json)
+    if as_json:
+        described = [report.described() for report in reports]
+        emit_json(
+            {"ok": code is ExitCode.WORKED, "participants": described, "replays": [str(path) for path in written]}
+        )
+    raise typer.Exit(code)
+
+
+def _exit_code(reports: list[ParticipantReport]) -> ExitCode:
+    if any(report.in_doubt for report in reports):
+        return ExitCode.IN_DOUBT
+    if any(report.errors or report.verdict.is_failure for report in reports):
+        return ExitCode.FAILED
+    return ExitCode.WORKED if all(report.conforms for report in reports) else ExitCode.USAGE

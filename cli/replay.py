@@ -1,0 +1,153 @@
+"""``quiesce replay``: run a saved sequence again, on a live server or on one of the kit in this process."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quiesce.cli.fuzz import (
+    AllowRestore,
+    CheckpointDir,
+    LiveWork,
+    TokenVariable,
+    TrafficName,
+    export_root,
+    transport_to,
+)
+from quiesce.cli.opened import AsJson
+from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.replay_counterexample import replay_counterexample
+from quiesce.cli.running import run
+from quiesce.controller.clock import SystemClock
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fuzz.campaign import RATE, Options
+from quiesce.fuzz.counterexample import KIND as COUNTEREXAMPLE
+from quiesce.fuzz.errors import ReplayInvalid
+from quiesce.fuzz.replaying import Replayed, replay_at
+from quiesce.fuzz.replays import BYTES_MAX, KIND, ReplayFile, kind_of, parse_replay
+from quiesce.fuzz.traffic import load_traffic
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("replay")(_replay)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How a sequence of the fuzzer is to be replayed."""
+
+    url: str
+    fence: FenceVariant | None
+    traffic: str
+    checkpoint_dir: Path | None
+    allow_restore: bool
+    live_work: bool
+    token_variable: str | None
+    as_json: bool
+
+
+def _replay(  # noqa: PLR0913 - one parameter an option
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A replay file.", dir_okay=False)],
+    url: Annotated[str, typer.Argument(help="The server; without one, a fresh server of the kit in process.")] = "",
+    *,
+    fence: Annotated[
+        FenceVariant | None, typer.Option(help="In process: how its fence behaves (by default as in the file).")
+    ] = None,
+    traffic: TrafficName = "kit",
+    checkpoint_dir: CheckpointDir = None,
+    allow_restore: AllowRestore = False,
+    live_work: LiveWork = False,
+    token_variable: TokenVariable = None,
+    as_pytest: Annotated[
+        bool, typer.Option("--pytest", help="A counterexample of 'quiesce check': print it as a test that fails.")
+    ] = False,
+    as_mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="A counterexample: print nothing but its sequence diagram.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay FILE. Exits with 1 when it happens again, with 0 when the rule holds."""
+    wanted = _Wanted(url, fence, traffic, checkpoint_dir, allow_restore, live_work, token_variable, as_json)
+    try:
+        content = _read(file)
+        kind = kind_of(content, source=str(file))
+        if kind == COUNTEREXAMPLE:
+            replay_counterexample(content, str(file), as_pytest=as_pytest, as_mermaid=as_mermaid, as_json=as_json)
+            return
+        if kind != KIND:
+            raise ReplayInvalid(str(file), f"its kind is {kind!r}; this command replays {KIND} and {COUNTEREXAMPLE}")
+        _replay_fuzz(parse_replay(content, source=str(file)), wanted)
+    except QuiesceError as error:
+        usage = isinstance(error, ReplayInvalid)
+        fail(str(error), ExitCode.USAGE if usage else ExitCode.FAILED, as_json=as_json, type=type(error).__name__)
+
+
+def _replay_fuzz(replay: ReplayFile, wanted: _Wanted) -> None:
+    """Replay a sequence that the fuzzer has saved, and tell what came of it."""
+    if wanted.url:
+        found = _on_live_server(replay, wanted)
+    else:
+        from quiesce.fuzz.in_kit import replay_in_kit  # noqa: PLC0415 - it needs an extra, which may be missing
+
+        found = replay_in_kit(replay, fence=wanted.fence, traffic=load_traffic(wanted.traffic))
+    _tell(replay, found, as_json=wanted.as_json)
+
+
+def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
+    with export_root([wanted.url], wanted.checkpoint_dir) as root:
+        options = Options(
+            nonce=secrets.token_hex(4),
+            profile=replay.tested.profile,
+            traffic=load_traffic(wanted.traffic),
+            root=root,
+            root_is_shared=wanted.checkpoint_dir is not None,
+            allow_restore=wanted.allow_restore,
+            allow_live_work=wanted.live_work,
+            rate=RATE,
+        )
+
+        async def replayed() -> Replayed:
+            transport = transport_to(wanted.token_variable)
+            try:
+                return await replay_at(wanted.url.rstrip("/"), transport, SystemClock(), options, replay)
+            finally:
+                await transport.aclose()
+
+        return run(replayed, as_json=wanted.as_json)
+
+
+def _read(file: Path) -> bytes:
+    """The content of the file.
+
+    Raises:
+        ReplayInvalid: it cannot be read, or is far too large.
+    """
+    try:
+        if file.stat().st_size > BYTES_MAX:
+            raise ReplayInvalid(str(file), f"has more than {BYTES_MAX} bytes; it is no replay file")
+        return file.read_bytes()
+    except OSError as error:
+        raise ReplayInvalid(str(file), f"cannot be read: {error.strerror or error}") from error
+
+
+def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
+    lines = [] if found.episode is None else [str(line) for line in found.episode.trace]
+    for number, line in enumerate(lines, start=1):
+        typer.echo(f"{number}. {line}", err=as_json)
+    violation = replay.violation
+    if found.finding is None:
+        outcome = f"{violation.rule} holds this time: {violation.sentence}"
+    else:
+        outcome = f"{violation.rule} is broken: expected {found.finding.expected}; got {found.finding.got}"
+    typer.echo(outcome, err=as_json)
+    if as_json:
+        emit_json({"ok": found.finding is None, "rule": violation.rule, "trace": lines, "outcome": outcome})
+    raise typer.Exit(ExitCode.WORKED if found.finding is None else ExitCode.FAILED)
