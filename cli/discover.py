@@ -6,9 +6,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.output import emit_json
 from quiesce.cli.running import run
+from quiesce.controller.api import Controller
 from quiesce.controller.config import load_config
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
 from quiesce.participants.gym_config import GymConfiguration, GymServer
@@ -32,8 +33,11 @@ def _discover(*, config: ConfigFile = CONFIG_FILE, as_json: AsJson = False) -> N
 
 
 async def _found(config: ConfigFile) -> Discovered:
-    async with opened(load_config(config)) as controller:
-        return controller.discovered or Discovered((), {}, ("the configuration is not enabled; nobody was asked",))
+    controller = Controller(load_config(config))
+    try:
+        return await controller.look()
+    finally:
+        await controller.close()
 
 
 def _described(found: Discovered) -> dict[str, object]:

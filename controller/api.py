@@ -145,6 +145,21 @@ class Controller:
             await finish_first(self.close())
             raise
 
+    async def look(self) -> Discovered:
+        """Discover the participants and validate them without taking the root, which is not touched. Pauses nobody.
+
+        For whoever only wants to know; another controller may be at work meanwhile. End it with :meth:`close`.
+
+        Raises:
+            ConfigurationError, TopologyError: as :meth:`open`.
+        """
+        try:
+            await self._discover()
+        except BaseException:
+            await finish_first(self.close())
+            raise
+        return self._discovered or Discovered((), {}, ("the configuration is not enabled; nobody was asked",))
+
     async def _discover(self) -> None:
         if self.config.enabled:
             self._transport = self._given_transport or HttpTransport(self._tokens, proxy=self.config.proxy)

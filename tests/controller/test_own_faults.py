@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from support.fleet import Fleet
@@ -13,7 +13,10 @@ from support.virtual_loop import virtual_time
 from quiesce.controller import InDoubt
 from quiesce.fsm.engine import TableEngine
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.rows import Accepted, Refused, Table
+from quiesce.fsm.rows import Accepted, Facts, Refused, Table
+
+S = TypeVar("S", bound=Enum)
+E = TypeVar("E", bound=Enum)
 
 
 class FailingEngine(TableEngine):
@@ -24,9 +27,7 @@ class FailingEngine(TableEngine):
         self._lasting = lasting
         self.steps = 0
 
-    def step(
-        self, table: Table[Any, Any], state: Any, event: Any, facts: Mapping[str, object]
-    ) -> Accepted[Any, Any] | Refused:  # noqa: ANN401, E501 - any table
+    def step(self, table: Table[S, E], state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
         self.steps += 1
         if self.steps == self._at or (self._lasting and self.steps > self._at):
             raise RuntimeError("a fault of ours")
