@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from quiesce.cli.output import ExitCode, emit_json
+from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.fsm.explore import STATES_MAX, Exploration, Kind, Progress, Verdict, explore
 from quiesce.fsm.explore_model import TIMES_MAX, Setup, System
 from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
 from quiesce.fsm.explore_suites import suite
+from quiesce.fuzz.counterexample import Counterexample, counterexample_text
 
 __all__ = ["Variant", "register"]
 
@@ -36,13 +39,14 @@ _MEANINGS: Final = {claim.name: claim.meaning for claim in (*ALWAYS, *SOMETIMES)
 _WORDS: Final = {True: "holds", False: "VIOLATED", None: "undecided"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Search:
-    """One search and how long it took."""
+    """One search, how long it took, and the counterexamples that were written of it."""
 
     setup: Setup
     found: Exploration
     took_s: float
+    files: tuple[Path, ...] = ()
 
     @property
     def speed(self) -> float:
@@ -59,6 +63,7 @@ class _Search:
             "seconds": round(self.took_s, 3),
             "verdicts": [_verdict_json(verdict) for verdict in self.found.verdicts],
             "not_claimed": dict(self.setup.waives),
+            "files": [str(file) for file in self.files],
         }
 
 
@@ -76,18 +81,29 @@ def _check(
         int, typer.Option(min=1, max=TIMES_MAX, help="How often each class of faults may strike in a search.")
     ] = 1,
     states_max: Annotated[int, typer.Option(min=1, help="Bound on the states of one search.")] = STATES_MAX,
+    counterexample_dir: Annotated[
+        Path | None,
+        typer.Option(help="Write each violation into this folder, as a file that 'quiesce replay' takes."),
+    ] = None,
+    witnesses: Annotated[
+        bool, typer.Option("--witnesses", help="With --counterexample-dir: also a shortest way to all that is reached.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
 ) -> None:
     """Prove the protocol: search every state of a cut and a restore over two participants, with faults.
 
     Exits 0 when every property holds in every state, 1 when one is violated or a bound was hit.
     """
+    if witnesses and counterexample_dir is None:
+        fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
     searches = []
     for setup in _setups(variant, times):
         with _shown(setup.name) as watch:
             began_s = time.perf_counter()
             found = explore(System(setup), states_max=states_max, watch=watch)
             searches.append(_Search(setup, found, time.perf_counter() - began_s))
+        if counterexample_dir is not None:
+            searches[-1].files = _write(searches[-1], counterexample_dir, witnesses=witnesses, as_json=as_json)
         if not as_json:
             _tell_search(searches[-1])
     proven = all(search.found.holds for search in searches)
@@ -102,6 +118,29 @@ def _check(
 def _setups(variant: Variant | None, times: int) -> Iterator[Setup]:
     for chosen in Variant if variant is None else (variant,):
         yield from suite(chosen, times)
+
+
+def _write(search: _Search, folder: Path, *, witnesses: bool, as_json: bool) -> tuple[Path, ...]:
+    """A file for each violation, named after the search and the property, and for each witness if asked for."""
+    shown = [
+        verdict
+        for verdict in search.found.verdicts
+        if verdict.trace is not None and (verdict.holds is False or (witnesses and verdict.kind is Kind.SOMETIMES))
+    ]
+    files = []
+    for verdict in shown:
+        file = folder / f"{_slug(search.setup.name)}--{_slug(verdict.name)}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(counterexample_text(Counterexample.of(search.setup, verdict)), encoding="utf-8")
+        except OSError as error:
+            fail(f"cannot write {file}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
+        files.append(file)
+    return tuple(files)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 @contextmanager
@@ -132,6 +171,8 @@ def _tell_search(search: _Search) -> None:
         typer.echo(f"  {verdict}: {_MEANINGS.get(verdict.name, verdict.kind.value)}")
         for number, action in enumerate(verdict.trace or (), start=1):
             typer.echo(f"    {number:3}. {action}")
+    for file in search.files:
+        typer.echo(f"  written: {file}")
 
 
 def _tell_all(searches: Sequence[_Search]) -> None:

@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import Final
 
 from quiesce.fsm import messages as m
+from quiesce.fsm.engine import Engine
 from quiesce.fsm.explore_answers import answer_outcome, end_outcome, event_of, reading
 from quiesce.fsm.explore_site import CLIENTLESS, INTRUDER, Fault, Flight, Sight, Site, SiteStep, Stage, answered
-from quiesce.fsm.fence import FenceSignal, FenceStep, Handler, fence_step
+from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, Handler, fence_step
 from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
 from quiesce.fsm.transaction import MemberSpec
 from quiesce.fsm.vocabulary import Outcome, Role, Verb
@@ -50,6 +51,8 @@ class SiteAutomaton:
     spec: MemberSpec
     variant: FenceVariant
     keeps_results: bool = False
+    engine: Engine | None = None
+    """What chooses the fence's rows, where it is not their own table."""
 
     @cached_property
     def table(self) -> FenceTable:
@@ -71,6 +74,9 @@ class SiteAutomaton:
         if known is None:
             known = self._enumerated[site] = tuple(self._steps(site))
         return known
+
+    def _fence_step(self, fence: FenceState, signal: FenceSignal) -> FenceStep:
+        return fence_step(self.table, fence, signal, self.engine)
 
     def _steps(self, site: Site) -> Iterator[SiteStep]:
         for flight in dict.fromkeys(site.flights):
@@ -141,7 +147,7 @@ class SiteAutomaton:
         event = event_of(flight.verb, self.spec.role)
         assert event is not None  # noqa: S101 - readings and acknowledgements are answered before
         signal = FenceSignal(event, flight.id_index, drained=not working, owes_restore=site.owes)
-        step = fence_step(self.table, site.fence, signal)
+        step = self._fence_step(site.fence, signal)
         after = self._stepped(site, step, working=working)
         if flight.verb is Verb.RETIRE and step.refusal is None:
             after = self._finish_work(after)
@@ -166,7 +172,7 @@ class SiteAutomaton:
 
     def _end(self, site: Site, handler: Handler, event: FenceEvent) -> SiteStep:
         signal = FenceSignal(event, handler.id, handler.operation, owes_restore=site.owes)
-        step = fence_step(self.table, site.fence, signal)
+        step = self._fence_step(site.fence, signal)
         outcome = end_outcome(event, self.spec.role, step, unowned=site.unowned and not site.work)
         after = self._stepped(site, step, working=site.work)
         if event is FenceEvent.RESTORE_DONE and step.refusal is None:
@@ -198,7 +204,7 @@ class SiteAutomaton:
         if site.work:
             yield SiteStep("what is in flight ends", None, self._finish_work(site))
         if fence.phase is FencePhase.PREPARING and fence.unattended and FenceEvent.GRACE_PASSED in self.known:
-            step = fence_step(self.table, fence, FenceSignal(FenceEvent.GRACE_PASSED, fence.active))
+            step = self._fence_step(fence, FenceSignal(FenceEvent.GRACE_PASSED, fence.active))
             yield SiteStep("nobody polls for too long", Fault.DEADLINE, self._stepped(site, step, working=site.work))
         free = fence.active is None and fence.phase is FencePhase.IDLE
         if (site.intruded or free) and not any(handler.id == INTRUDER for handler in fence.running):
@@ -207,7 +213,7 @@ class SiteAutomaton:
     def _intruded(self, site: Site) -> SiteStep:
         """Another controller's pause, or its resume once that is over: it keeps the rules that we keep."""
         event = FenceEvent.RESUME if site.intruded else FenceEvent.PREPARE
-        step = fence_step(self.table, site.fence, FenceSignal(event, INTRUDER, drained=True, owes_restore=site.owes))
+        step = self._fence_step(site.fence, FenceSignal(event, INTRUDER, drained=True, owes_restore=site.owes))
         after = self._stepped(site, step, working=site.work)
         if site.intruded:
             done = step.answer in {"answer_now", "replay_reply"}
@@ -218,7 +224,7 @@ class SiteAutomaton:
         unowned = site.unowned or (site.work and self.keeps_results)
         site = site._replace(work=False, unowned=unowned)
         if site.fence.closed and site.fence.phase is FencePhase.PREPARING and FenceEvent.DRAINED in self.known:
-            step = fence_step(self.table, site.fence, FenceSignal(FenceEvent.DRAINED, site.fence.active))
+            step = self._fence_step(site.fence, FenceSignal(FenceEvent.DRAINED, site.fence.active))
             site = self._stepped(site, step, working=False)
         return site
 

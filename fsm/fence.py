@@ -22,8 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from quiesce.fsm.engine import Engine
 from quiesce.fsm.errors import IllegalTransition
 from quiesce.fsm.rows import Accepted, Row
 from quiesce.fsm.tables.fence import ANSWERS, ENDS, REFUSALS, FenceEvent, FencePhase, FenceTable
@@ -152,8 +154,10 @@ class FenceStep:
         return None if answer is None else REFUSALS.get(answer)
 
 
-def fence_step(table: FenceTable, state: FenceState, signal: FenceSignal) -> FenceStep:
+def fence_step(table: FenceTable, state: FenceState, signal: FenceSignal, engine: Engine | None = None) -> FenceStep:
     """Step a fence by one signal. Pure: the same input gives the same step, and the old state stays as it was.
+
+    ``engine`` chooses the row where it is not the table itself that does.
 
     Raises:
         IllegalTransition: the table has no row for this (a defect of the driver), or an end names no handler that runs.
@@ -162,7 +166,9 @@ def fence_step(table: FenceTable, state: FenceState, signal: FenceSignal) -> Fen
     if handler is None and signal.event in _ENDS:
         reason = f"{table.name}: '{signal.event.value}' ends an operation of {signal.id!r} that does not run"
         raise IllegalTransition(table.name, state.phase.value, signal.event.value, reason)
-    result = table.step(state.phase, signal.event, _facts(state, signal, handler))
+    facts = _facts(state, signal, handler)
+    chosen = table.step if engine is None else partial(engine.step, table)
+    result = chosen(state.phase, signal.event, facts)
     if not isinstance(result, Accepted):
         raise IllegalTransition(table.name, state.phase.value, signal.event.value, result.reason)
     if result.row.refusal:

@@ -1,0 +1,119 @@
+"""``quiesce replay`` of a counterexample: on both engines, on the real stack, as a picture, as a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from quiesce.cli.output import ExitCode, emit_json
+from quiesce.diagrams.sequence import sequence_mermaid
+from quiesce.fsm.explore_follow import ActionImpossible
+from quiesce.fsm.machine import TransitionsEngine
+from quiesce.fuzz.counterexample import Counterexample
+from quiesce.fuzz.errors import MissingExtra, ReplayInvalid
+from quiesce.fuzz.replay_tables import Replayed, checked_text, replay_on
+from quiesce.fuzz.telling import pytest_text, sequence_of_counterexample
+
+__all__ = ["replay_counterexample"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one way of replaying came to. ``shown`` is None where it could not tell."""
+
+    where: str
+    shown: bool | None
+    word: str
+
+
+def replay_counterexample(
+    content: bytes, source: str, *, as_pytest: bool = False, as_mermaid: bool = False, as_json: bool = False
+) -> None:
+    """Replay the file and tell, or print it as what is asked for.
+
+    Exits with 1 when a violation shows again, or a witness does not; with 0 otherwise.
+
+    Raises:
+        ReplayInvalid: the file cannot be used; the text names the line.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ReplayInvalid(source, f"it is no UTF-8 text: {error.reason} at byte {error.start}") from None
+    found, replayed = checked_text(text, source)
+    if as_pytest:
+        typer.echo(pytest_text(found), nl=False)
+        return
+    picture = sequence_mermaid(sequence_of_counterexample(found))
+    if as_mermaid:
+        typer.echo(picture, nl=False)
+        return
+    outcomes = (_on_tables(found, replayed), _on_transitions(found), _on_stack(found, replayed))
+    reproduced = any(outcome.shown for outcome in outcomes)
+    if as_json:
+        emit_json(_object(found, outcomes, picture, ok=reproduced is found.is_witness))
+    else:
+        _tell(found, outcomes, picture)
+    if reproduced is not found.is_witness:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _on_tables(found: Counterexample, replayed: Replayed) -> _Outcome:
+    return _Outcome("table engine", replayed.shown, _word(found, shown=replayed.shown))
+
+
+def _on_transitions(found: Counterexample) -> _Outcome:
+    try:
+        shown = replay_on(found, TransitionsEngine()).shown
+    except ActionImpossible as error:
+        return _Outcome("transitions engine", shown=False, word=f"goes another way: {error}")
+    return _Outcome("transitions engine", shown, _word(found, shown=shown))
+
+
+def _on_stack(found: Counterexample, replayed: Replayed) -> _Outcome:
+    where = "real stack in process, virtual time"
+    try:
+        from quiesce.fuzz.replay_stack import replay_on_stack  # noqa: PLC0415 - it needs an extra, which may be missing
+    except MissingExtra as error:
+        return _Outcome(where, None, f"not replayed: {error}")
+    came = replay_on_stack(found, replayed)
+    if came.no_counterpart is not None:
+        word = f"agrees for {came.taken} actions; then there is no counterpart: {came.no_counterpart}"
+        return _Outcome(where, None, word)
+    if came.difference is not None:
+        word = f"agrees for {came.taken} actions, then goes another way: {came.difference}"
+        return _Outcome(where, shown=False, word=word)
+    word = f"stands where the tables stand after each of {came.taken} actions: {_word(found, shown=replayed.shown)}"
+    return _Outcome(where, replayed.shown, word)
+
+
+def _word(found: Counterexample, *, shown: bool | None) -> str:
+    if shown is None:
+        return "the bound on states was hit before it could be told"
+    if found.is_witness:
+        return "seen again" if shown else "not seen"
+    return "VIOLATED again" if shown else "not violated"
+
+
+def _tell(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str) -> None:
+    typer.echo(f"{found.setup.name}\n{found.claim.kind.value} {found.claim.name}: {found.claim.meaning}")
+    for change in found.changes:
+        typer.echo(f"changed: {change.table}: {change.row} goes to {change.target} {list(change.effects)}")
+    for number, action in enumerate(found.actions, start=1):
+        typer.echo(f"  {number:3}. {action}")
+    for outcome in outcomes:
+        typer.echo(f"{outcome.where}: {outcome.word}")
+    typer.echo(f"\n{picture}", nl=False)
+
+
+def _object(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str, *, ok: bool) -> dict[str, object]:
+    return {
+        "ok": ok,
+        "kind": found.kind,
+        "setup": found.setup.name,
+        "claim": found.claim.model_dump(mode="json"),
+        "actions": list(found.actions),
+        "replays": [{"where": one.where, "shown": one.shown, "outcome": one.word} for one in outcomes],
+        "mermaid": picture,
+    }

@@ -1,0 +1,98 @@
+"""Counterexamples and witnesses on the real stack: the runner and real servers stand where the tables stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.counterexamples import counterexample_of, row_bugs
+from support.planted import BUGS, setups
+
+from quiesce.fsm.explore import Exploration, Kind, explore
+from quiesce.fsm.explore_model import Setup, System
+from quiesce.fuzz.counterexample import Change, Counterexample
+from quiesce.fuzz.replay_stack import replay_on_stack
+from quiesce.fuzz.replay_tables import replay_on
+from quiesce.fuzz.script import knows
+
+# the store itself refuses to publish an export that nobody has verified, whatever the tables say
+CAUGHT_BY_THE_STORE = {"an export is not waited for": (17, "the rename happens")}
+SHOWN = (
+    "strict: policy (strict) + agent (strict), cut, no fault",
+    "strict: policy (strict) + resources (strict), restore, failure",
+    "gym_a_single: policy (gym_a_single) + agent (gym_a_single), cut, no fault",
+    "gym_a_single: policy (gym_a_single) + resources (gym_a_single), restore, no fault",
+    "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, failure",
+    "mixed: agent (strict) + resources (gym_a_single), cut, intruder",
+    "mixed: policy (gym_a_coordinator) + agent (strict), cut, store",
+)
+
+
+@pytest.mark.parametrize("name", row_bugs())
+def test_a_planted_bug_shows_on_the_real_stack(name: str) -> None:
+    """With the changed row in its engine, the real runner leaves real servers as the tables say, action by action."""
+    found = counterexample_of(name)
+    came = replay_on_stack(found, replay_on(found))
+    if name in CAUGHT_BY_THE_STORE:
+        assert came.difference is not None
+        assert (came.difference.number, came.difference.action) == CAUGHT_BY_THE_STORE[name]
+    else:
+        assert came.agrees, str(came)
+        assert came.taken == len(found.actions)
+
+
+def _witnesses(setup: Setup) -> list[Counterexample]:
+    found = explore(System(setup))
+    return [
+        Counterexample.of(setup, verdict)
+        for verdict in found.verdicts
+        if verdict.kind is Kind.SOMETIMES and verdict.trace is not None
+    ]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_a_search_reaches_is_reached_by_real_servers(name: str) -> None:
+    """A shortest way to everything that a search must see is a way of the real stack as well."""
+    witnesses = _witnesses(setups()[name])
+    assert witnesses
+    for found in witnesses:
+        came = replay_on_stack(found, replay_on(found))
+        assert came.agrees, f"{found.claim.name}: {came}"
+
+
+def test_without_the_planted_bug_the_stack_goes_another_way() -> None:
+    """The comparison is one: with sound tables in the runner the way is left, and where is said."""
+    found = counterexample_of("a lost close is taken for one that never left")
+    replayed = replay_on(found)
+    came = replay_on_stack(found.model_copy(update={"changes": ()}), replayed)
+    assert came.difference is not None
+    assert came.difference.reason == "the transaction is 'draining', by the tables 'aborted'"
+    assert f"action {came.difference.number}" in str(came.difference)
+
+
+def test_a_fence_that_is_changed_has_no_counterpart() -> None:
+    """The servers run the fence that ships; a counterexample of another one says so instead of showing nothing."""
+    found = counterexample_of("a participant is not marked before its first call")
+    change = Change(table="FENCE strict policy", row="x", target="idle", effects=())
+    came = replay_on_stack(found.model_copy(update={"changes": (change,)}), replay_on(found))
+    assert came.no_counterpart is not None
+    assert "the fence that ships" in came.no_counterpart.reason
+
+
+def test_every_word_of_the_explorer_is_known() -> None:
+    """No action of a search with every class of faults is unknown to the script."""
+    for name in SHOWN:
+        setup = setups()[name]
+        every = replace(setup, budgets={fault: 1 for one in setups().values() for fault in one.budgets}, expects=())
+        model = System(every)
+        assert isinstance(explore(model, states_max=3_000), Exploration)
+        waiting = list(model.initial())
+        seen = set(waiting)
+        while waiting and len(seen) < 3_000:
+            for action, target in model.steps(waiting.pop(0)):
+                assert knows(action), action
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+    assert not knows("somebody dances")
+    assert BUGS
