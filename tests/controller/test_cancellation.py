@@ -128,7 +128,7 @@ async def settled_restore(fleet: Fleet, controller: Controller) -> None:
     assert await fleet.everybody_accepts()
 
 
-@pytest.mark.parametrize(("fence", "step"), list(zip(FENCES, (1, 3), strict=True)))
+@pytest.mark.parametrize(("fence", "step"), list(zip(FENCES, (2, 5), strict=True)))
 def test_a_cut_may_be_cancelled_at_any_turn_of_the_loop(tmp_path: Path, fence: FenceVariant, step: int) -> None:
     """Everybody accepts work, nothing is half published, nothing stays staged, the cancellation goes on."""
     assert every_turn(cut_scenario(tmp_path, fence), step=step) > 100
@@ -146,7 +146,7 @@ def test_a_restore_may_be_cancelled_at_any_turn_of_the_loop(
 ) -> None:
     """It is done, or nobody was touched, or it is held closed by name; the cancellation goes on."""
     cancelled_at((), cut_scenario(tmp_path, fence))
-    assert every_turn(restore_scenario(tmp_path / "1", fence), then=then, step=2 if then else 1) > 50
+    assert every_turn(restore_scenario(tmp_path / "1", fence), then=then, step=4 if then else 2) > 50
 
 
 @pytest.mark.parametrize("fence", FENCES)

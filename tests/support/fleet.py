@@ -14,6 +14,7 @@ from quiesce.controller import CompletedResult, Controller, OnCompleted
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, parse_config
 from quiesce.controller.files import FileSystem
+from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.vocabulary import Role
@@ -29,6 +30,8 @@ from quiesce.transport.port import Transport
 from quiesce.transport.token import StaticTokenProvider
 
 TOKEN = "fleet-token"
+ENGINE = TransitionsEngine()
+"""One for all controllers of all tests: it holds the tables' machines and nothing of any run."""
 FLEETS: list[Fleet] = []
 """The fleets of the running test: a fixture holds what their controllers did against the tables."""
 SERVED_AS = {
@@ -224,6 +227,7 @@ class Fleet:
             on_completed=on_completed,
             observers=(*observers, self.traces.append),
             clock=self.clock,
+            engine=ENGINE,
             files=files,
         )
 
