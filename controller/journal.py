@@ -22,6 +22,7 @@ from pydantic_core import to_json
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.files import FileSystem, LocalFiles, WritableFile, make_directories, storage_errors
 from quiesce.controller.records import JournalRecord
+from quiesce.fsm.trace import TraceRecord
 from quiesce.participants.strict_json import NotStrictJson, parse
 from quiesce.participants.validation import first_problems
 
@@ -55,6 +56,19 @@ class SavedRecord(BaseModel):
     call: str | None
     reply: str | None
     checksum: str
+
+    def trace(self) -> TraceRecord:
+        """The step that was written down."""
+        return TraceRecord(
+            machine=self.machine,
+            subject=self.subject,
+            source=self.source,
+            event=self.event,
+            target=self.target,
+            effects=tuple(self.effects),
+            verdicts=tuple(self.verdicts.items()),
+            reason=self.reason,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from quiesce.cli.demonstration.account import Account, CutAccount, settle_accounts
 from quiesce.cli.demonstration.job import LIVE_MIN, Rollout
 from quiesce.cli.demonstration.results_file import ResultsFile
+from quiesce.controller.journal_check import check_journal, roles_in
 from quiesce.controller.results import CutResult, RestoreResult
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.verification import SnapshotVerification
@@ -26,7 +27,8 @@ class Outcome:
 
     ``started``: for each generation of servers their pids. ``killed``: how each server of the first one ended.
     ``closed``: whoever did not accept work after the cut or after the restore. ``thrown_away``: rollouts that finished
-    between the cut and the kill.
+    between the cut and the kill. ``journal_faults``: what the recorded steps of cut and restore did that the tables
+    forbid; None before they were read.
     """
 
     job: Sequence[Rollout]
@@ -40,6 +42,7 @@ class Outcome:
     closed: list[str] = field(default_factory=list)
     account: Account | None = None
     verification: SnapshotVerification | None = None
+    journal_faults: tuple[str, ...] | None = None
     timings_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -56,6 +59,12 @@ class Outcome:
         if self.cut is not None:
             store = SnapshotStore(self.directory / "checkpoints")
             self.verification = await asyncio.to_thread(store.verify, self.cut.wire_id)
+            self.journal_faults = await asyncio.to_thread(self._check_journals, store)
+
+    def _check_journals(self, store: SnapshotStore) -> tuple[str, ...]:
+        ids = [transaction.wire_id for transaction in (self.cut, self.restore) if transaction is not None]
+        roles = roles_in(store.load(ids[0]))
+        return tuple(fault for id_ in ids for fault in check_journal(store.layout.journal(id_), roles=roles))
 
     def checks(self) -> dict[str, bool]:
         """Everything that must hold, each by a name."""
@@ -76,6 +85,7 @@ class Outcome:
             "nothing_restarted": not account.restarted,
             "every_result_right": not account.wrong,
             "snapshot_verified": self.verification is not None and self.verification.is_good,
+            "every_step_allowed": self.journal_faults == (),
         }
 
     @property

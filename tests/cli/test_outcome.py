@@ -57,6 +57,7 @@ def good() -> Outcome:
         restore=RestoreResult("demo", "restore-1", "demo-1", Path("demo-1"), LIVE, (), (), (), TIMINGS),
         account=settle_accounts(JOB, AT_CUT, results()),
         verification=VERIFIED,
+        journal_faults=(),
     )
 
 
@@ -121,6 +122,10 @@ def _damaged(outcome: Outcome) -> None:
     outcome.verification = replace(VERIFIED, problems=(problem,))
 
 
+def _stepped_wrongly(outcome: Outcome) -> None:
+    outcome.journal_faults = ("record 3: no row of the table is this step",)
+
+
 def _broken_off(outcome: Outcome) -> None:
     outcome.restore = None
 
@@ -140,6 +145,7 @@ def _broken_off(outcome: Outcome) -> None:
         (_restored_others, "same_rollouts_restored"),
         (_somebody_closed, "nobody_left_paused"),
         (_damaged, "snapshot_verified"),
+        (_stepped_wrongly, "every_step_allowed"),
         (_broken_off, "carried_through"),
     ],
 )
