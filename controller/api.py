@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import structlog
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
@@ -54,6 +55,7 @@ __all__ = ["Controller"]
 
 T = TypeVar("T")
 
+_log: Final = structlog.get_logger("quiesce.controller")
 _NONCE_SIZE: Final = 4
 """Bytes of what makes a wire id unique, since participants use ids up: eight hex digits."""
 
@@ -166,8 +168,10 @@ class Controller:
             self._listed, self._discovered = await discover_configured(self.config, self._transport, self._clock)
 
     async def close(self) -> None:
-        """Release everything. A transaction that is in doubt is given up; its participants stay as they are."""
+        """Release everything. What is not settled is given up and logged; its participants stay as they are."""
         if self._unsettled is not None:
+            if not self._unsettled.is_settled():
+                _log.error("closed_unsettled", wire_id=self._unsettled.wire_id, held=str(self._unsettled.held()))
             await self._unsettled.close()
             self._unsettled = None
         if self._transport is not None and self._given_transport is None:

@@ -60,6 +60,30 @@ def test_every_step_is_logged_under_one_name(tmp_path: Path, logged: Logged) -> 
     assert [event["state"] for event in logged if event["event"] == "transaction_rests"] == ["resumed"]
 
 
+def test_a_controller_that_is_closed_with_somebody_in_doubt_says_so(tmp_path: Path, logged: Logged) -> None:
+    """By name and id, since nobody will try any more; a settled one says nothing."""
+
+    @virtual_time
+    async def scenario() -> None:
+        for lost in (False, True):
+            fleet = Fleet()
+            network = fleet.transport()
+            async with fleet.controller(tmp_path / str(lost), transport=network, release_timeout_s=10.0) as controller:
+                cut = await controller.begin_cut("step-1")
+                await cut.prepare()
+                if lost:
+                    network.unmount("http://tools")
+                await cut.abort()
+                await cut.discard()
+                await controller.end(cut)
+
+    scenario()
+    told = [event for event in logged if event["event"] == "closed_unsettled"]
+    assert len(told) == 1
+    assert "main/tools" in told[0]["held"]
+    assert told[0]["wire_id"] in told[0]["held"]
+
+
 def test_what_goes_wrong_is_logged_by_name(tmp_path: Path, logged: Logged) -> None:
     """A failure says its cause, participant and outcome; an observer that raises and a note have names of their own."""
 
