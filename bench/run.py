@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # a folder of scripts, no package
 
 import control_cpu
+import diagram_speed
 import explorer_speed
 import journal_groups
 import reply_memory
@@ -35,6 +36,7 @@ def main() -> int:
         *asyncio.run(reply_memory.measure()),
         *asyncio.run(journal_groups.measure()),
         *explorer_speed.measure(),
+        *diagram_speed.measure(),
     ]
     if as_json:
         for row in rows:

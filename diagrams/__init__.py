@@ -18,11 +18,17 @@ from quiesce.diagrams.markdown import render_difference, render_markdown
 from quiesce.diagrams.mermaid import render_mermaid
 from quiesce.diagrams.order import render_joint, render_phases
 from quiesce.diagrams.own_table import TableNotFound, load_table
+from quiesce.diagrams.page import run_page
 from quiesce.diagrams.phase_sequence import phase_sequence
 from quiesce.diagrams.plantuml import render_plantuml
+from quiesce.diagrams.run_record import RunRecord
+from quiesce.diagrams.run_sequence import run_sequence
 from quiesce.diagrams.scxml import render_scxml
 from quiesce.diagrams.sequence import Sequence, SequenceStep, StepKind, sequence_mermaid, sequence_of
 from quiesce.diagrams.sequence_svg import sequence_svg
+from quiesce.diagrams.timeline import Lane, PhaseSpan, Span, Stage, Timeline, timeline_of
+from quiesce.diagrams.timeline_svg import timeline_svg
+from quiesce.diagrams.timeline_text import timeline_text
 from quiesce.diagrams.write import Difference, DifferenceKind, check, pages, pictures, replace_file, write_all
 from quiesce.diagrams.xstate import render_xstate
 
@@ -38,13 +44,19 @@ __all__ = [
     "Focus",
     "Format",
     "Landmark",
+    "Lane",
     "NotInThisFormat",
     "PathKind",
+    "PhaseSpan",
+    "RunRecord",
     "Sequence",
     "SequenceStep",
     "Sheet",
+    "Span",
+    "Stage",
     "StepKind",
     "TableNotFound",
+    "Timeline",
     "UnknownMachine",
     "UnknownState",
     "check",
@@ -68,10 +80,15 @@ __all__ = [
     "render_scxml",
     "render_xstate",
     "replace_file",
+    "run_page",
+    "run_sequence",
     "sequence_mermaid",
     "sequence_of",
     "sequence_svg",
     "sheets",
+    "timeline_of",
+    "timeline_svg",
+    "timeline_text",
     "update_blocks",
     "write_all",
 ]

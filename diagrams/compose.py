@@ -67,9 +67,20 @@ def draw(
     within = focus.steps if focus else 1
     drawn = [one for one in compared if _is_near(one.row, near, within)]
     names = identifiers(table.used_states())
-    shown = {state: _touching(drawn, state) for state in near}
-    hidden = {state: len(_touching(compared, state)) - len(shown[state]) for state in near}
-    nodes = [_node(table, notes, state, names[state], shown[state], hidden[state]) for state in names if state in near]
+    shown, every, paths = _by_state(drawn), _by_state(compared), _entering_paths(table, notes)
+    nodes = [
+        _node(
+            table,
+            notes,
+            state,
+            name,
+            [one for one in shown.get(state, ()) if one.row.source is one.row.target],
+            hidden=len(every.get(state, ())) - len(shown.get(state, ())),
+            path=paths.get(state, PathKind.PLAIN),
+        )
+        for state, name in names.items()
+        if state in near
+    ]
     moving = [one for one in drawn if one.row.source is not one.row.target]
     gathers = {} if focus else _gathers(notes, moving)
     boxes = _boxes(table, gathers, names)
@@ -88,8 +99,27 @@ def _is_near(row: Row[S, E], near: Mapping[S, int], within: int) -> bool:
     return row.source is row.target or min(near[row.source], near[row.target]) < within
 
 
-def _touching(drawn: Iterable[_Drawn[S, E]], state: S) -> list[_Drawn[S, E]]:
-    return [one for one in drawn if state in (one.row.source, one.row.target)]
+def _by_state(drawn: Iterable[_Drawn[S, E]]) -> Mapping[S, list[_Drawn[S, E]]]:
+    """The rows that begin or end in each state, each once."""
+    found: dict[S, list[_Drawn[S, E]]] = {}
+    for one in drawn:
+        for state in {one.row.source, one.row.target}:
+            found.setdefault(state, []).append(one)
+    return found
+
+
+def _entering_paths(table: Table[S, E], notes: Annotations[S, E]) -> Mapping[S, PathKind]:
+    """The best path on which each state is entered, so that the happy one can be followed through it."""
+    entered: dict[S, set[PathKind]] = {}
+    for row in table.rows:
+        if row.source is not row.target:
+            entered.setdefault(row.target, set()).add(notes.path_of(row))
+    if any(PathKind.HAPPY in paths for paths in entered.values()):
+        entered.setdefault(table.initial, set()).add(PathKind.HAPPY)
+    else:
+        entered.pop(table.initial, None)
+    # the kinds are declared from the best to the plain one
+    return {state: next(path for path in PathKind if path in paths) for state, paths in entered.items()}
 
 
 def _gathers(notes: Annotations[S, E], moving: Iterable[_Drawn[S, E]]) -> dict[tuple[S, ...], list[_Drawn[S, E]]]:
@@ -142,10 +172,11 @@ def _node(
     notes: Annotations[S, E],
     state: S,
     name: str,
-    touching: list[_Drawn[S, E]],
+    staying: Iterable[_Drawn[S, E]],
+    *,
     hidden: int,
+    path: PathKind,
 ) -> Node:
-    staying = [one for one in touching if one.row.source is one.row.target]
     return Node(
         name,
         display_name(state),
@@ -156,17 +187,7 @@ def _node(
         inner=notes.inner.get(state, ""),
         inside=tuple(_labels(notes, [one for one in staying if one.change is not Change.SAME])),
         hidden=hidden,
-        path=_node_path(table, notes, state),
-    )
-
-
-def _node_path(table: Table[S, E], notes: Annotations[S, E], state: S) -> PathKind:
-    """The best path on which a state is entered, so that the happy one can be followed through it."""
-    entered = {notes.path_of(row) for row in table.rows if row.target is state and row.source is not state}
-    if state is table.initial:
-        return PathKind.HAPPY if any(notes.path_of(row) is PathKind.HAPPY for row in table.rows) else PathKind.PLAIN
-    return next(
-        (path for path in (PathKind.HAPPY, PathKind.FAILURE, PathKind.RECOVERY) if path in entered), PathKind.PLAIN
+        path=path,
     )
 
 

@@ -63,8 +63,11 @@ def markdown_grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _state_cells(table: Table[S, E]) -> Iterator[tuple[str, ...]]:
+    rows: dict[S, list[Row[S, E]]] = {}
+    for row in table.rows:
+        rows.setdefault(row.source, []).append(row)
     for state in table.used_states():
-        leaving = [row for row in table.rows if row.source is state]
+        leaving = rows.get(state, [])
         yield (
             markdown_code(display_name(state)),
             ", ".join(_kinds(table, state)),

@@ -39,8 +39,11 @@ def render_scxml(table: Table[S, E]) -> str:
     spaces = f'xmlns="{SCXML_NAMESPACE}" xmlns:q="{QUIESCE_NAMESPACE}"'
     lines += [f'<scxml {spaces} version="1.0" datamodel="ecmascript"{said}>']
     lines += _variables(table, guards)
+    rows: dict[S, list[Row[S, E]]] = {}
+    for row in table.rows:
+        rows.setdefault(row.source, []).append(row)
     for state, name in states.items():
-        lines += _state(table, state, name, (states, events, guards))
+        lines += _state(table, state, name, rows.get(state, []), (states, events, guards))
     return "".join(f"{line}\n" for line in (*lines, "</scxml>"))
 
 
@@ -58,13 +61,13 @@ def _variables(table: Table[S, E], guards: Mapping[str, str]) -> Iterator[str]:
     yield "  </datamodel>"
 
 
-def _state(table: Table[S, E], state: S, name: str, names: _Names) -> Iterator[str]:
+def _state(table: Table[S, E], state: S, name: str, rows: list[Row[S, E]], names: _Names) -> Iterator[str]:
     kind = "final" if state in table.final else "state"
     waits = table.waiting.get(state, DeadlineClass.NONE)
     said = _named("q:title", display_name(state), name)
     said += ' q:resting="true"' if state in table.resting else ""
     said += _attribute("q:waits", waits.value) if waits is not DeadlineClass.NONE else ""
-    rows = [row for row in table.rows if row.source is state] if kind == "state" else []
+    rows = rows if kind == "state" else []
     yield f'  <{kind} id="{name}"{said}{"" if rows else "/"}>'
     for row in rows:
         yield from _transition(row, names)

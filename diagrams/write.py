@@ -64,7 +64,7 @@ def pages() -> Mapping[str, str]:
     for sheet in sheets():
         for form in _forms(sheet):
             if form is not Format.SVG or sheet.table is None:
-                found[_file(sheet, form)] = _MARKED[form](str(sheet.render(form)))
+                found[_file(sheet, form)] = _MARKED[form](_contents(sheet, form))
     return found
 
 
@@ -130,6 +130,16 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _contents(sheet: Sheet, form: Format) -> str:
+    """The sheet in a format; a page begins with its picture, which no host of documents has to lay out."""
+    text = str(sheet.render(form))
+    if form is not Format.MARKDOWN or Format.SVG not in sheet.formats:
+        return text
+    title, _, rest = text.partition("\n\n")
+    picture = f"![{markdown_cell(sheet.title)}]({_file(sheet, Format.SVG)})"
+    return f"{title}\n\n{picture}\n\nThe same as Mermaid:\n\n{rest}"
 
 
 def _forms(sheet: Sheet) -> tuple[Format, ...]:

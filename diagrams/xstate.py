@@ -36,12 +36,15 @@ def render_xstate(table: Table[S, E], *, annotations: Annotations[S, E] | None =
     """
     states = identifiers(table.used_states())
     notes = annotations if annotations is not None else annotations_of(table)
+    rows: dict[S, list[Row[S, E]]] = {}
+    for row in table.rows:
+        rows.setdefault(row.source, []).append(row)
     machine: _Json = {
         "id": next(iter(identifiers([one_line(table.name) or "table"]).values())),
         "description": one_line(table.title),
         "initial": states[table.initial],
         "context": {one_line(guard.name): False for guard in table.guards},
-        "states": {name: _state(table, state, states, notes) for state, name in states.items()},
+        "states": {name: _state(table, state, rows.get(state, []), states, notes) for state, name in states.items()},
         "meta": {
             "name": one_line(table.name),
             "guards": {
@@ -57,7 +60,9 @@ def render_xstate(table: Table[S, E], *, annotations: Annotations[S, E] | None =
     return f"{json.dumps(machine, indent=2, ensure_ascii=False)}\n"
 
 
-def _state(table: Table[S, E], state: S, states: Mapping[S, str], notes: Annotations[S, E]) -> _Json:
+def _state(
+    table: Table[S, E], state: S, rows: list[Row[S, E]], states: Mapping[S, str], notes: Annotations[S, E]
+) -> _Json:
     found: _Json = {"meta": {"title": display_name(state)}}
     tags = ["resting"] if state in table.resting else []
     waits = table.waiting.get(state, DeadlineClass.NONE)
@@ -68,9 +73,8 @@ def _state(table: Table[S, E], state: S, states: Mapping[S, str], notes: Annotat
         return {"type": "final", **found}
     events = identifiers(table.events)
     taken: dict[str, list[_Json]] = {}
-    for row in table.rows:
-        if row.source is state:
-            taken.setdefault(events[row.event], []).append(_transition(row, states, notes))
+    for row in rows:
+        taken.setdefault(events[row.event], []).append(_transition(row, states, notes))
     return {**found, "on": taken}
 
 

@@ -1,0 +1,194 @@
+"""The page of a run works by itself: offline, on a phone, in the dark, with a thousand participants."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.programs import CHROMIUM, DOT, needs, run_program
+from support.runs import cut, healed
+
+from quiesce.diagrams import run_page
+
+FLEET = ("main/policy", "main/agent", "main/tools")
+# what a browser is asked, after the page's own script has run; the answer stands in the title
+_PROBE = """
+<script>
+window.addEventListener("load", () => {
+  const box = (name) => document.querySelector(name).getBoundingClientRect();
+  const find = document.getElementById("find");
+  const all = document.querySelectorAll("#journal tbody tr").length;
+  find.value = "SEARCH";
+  find.dispatchEvent(new Event("input"));
+  const some = document.querySelectorAll("#journal tbody tr").length;
+  const lane = document.getElementById("lane");
+  lane.value = "LANE";
+  lane.dispatchEvent(new Event("input"));
+  document.title = JSON.stringify({
+    wide: document.documentElement.scrollWidth,
+    window: innerWidth,
+    all,
+    some,
+    count: document.getElementById("count").textContent,
+    lanes: document.querySelectorAll(".lane").length,
+    seen: [...document.querySelectorAll(".lane")].filter((one) => !one.hidden).length,
+    bars: document.querySelectorAll(".bar i").length,
+    page: getComputedStyle(document.body).backgroundColor,
+    alerts: window.alerted ?? 0,
+    pictures: document.querySelectorAll("section svg").length,
+    lanesWide: box(".lanes").right,
+  });
+});
+</script>
+"""
+
+
+def probed(
+    page: str, folder: Path, *, width: int, dark: bool = False, search: str = "", lane: str = ""
+) -> dict[str, object]:
+    """What chromium finds in the page in a window of this width."""
+    path = folder / "page.html"
+    probe = _PROBE.replace("SEARCH", search).replace("LANE", lane)
+    path.write_text(page.replace("</body>", f"{probe}</body>"), encoding="utf-8")
+    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
+    dom = run_program(
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={width},900",
+        "--virtual-time-budget=20000",
+        *scheme,
+        "--dump-dom",
+        path.as_uri(),
+    )
+    title = re.search("<title>(.*?)</title>", dom)
+    assert title is not None
+    found = json.loads(title[1].replace("&quot;", '"').replace("&amp;", "&"))
+    assert isinstance(found, dict)
+    return found
+
+
+class _Outside(HTMLParser):
+    """Everything that a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del tag
+        self.found += [value or "" for name, value in attrs if name in {"src", "srcset", "data", "action"}]
+        self.found += [
+            value or "" for name, value in attrs if name.endswith("href") and not (value or "").startswith("#")
+        ]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(page: str) -> _Outside:
+    """The page as an HTML parser sees it."""
+    parser = _Outside()
+    parser.feed(page)
+    return parser
+
+
+@pytest.mark.parametrize("records", [cut(FLEET), cut(FLEET, in_doubt="main/tools"), healed(), []], ids=str)
+def test_a_page_needs_nothing_else(records: list[object]) -> None:
+    """It fetches nothing, and forbids the browser to."""
+    page = run_page("step-40", records)  # type: ignore[arg-type]  # an empty list among lists of records
+    assert read(page).found == []
+    assert "default-src 'none'" in page
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_the_page_says_what_was_recorded() -> None:
+    """State, participants, roles, who was waited for, and every record."""
+    records = cut(FLEET, slow="main/agent")
+    page = run_page("step-40", records, roles={"main/agent": "agent"}, note="a note")
+    words = " ".join(" ".join(read(page).texts).split())
+    assert "resumed after 6.5 s, 3 participants" in words
+    assert "main/agent, 4.9 s" in words
+    assert "a note" in words
+    listed = re.search('<script type="application/json" id="records">(.*?)</script>', page)
+    assert listed is not None
+    rows = json.loads(listed[1])
+    assert len(rows) == len(records)
+    assert rows[0][2:5] == ["transaction", "", "idle → begin → preflight"]
+
+
+def test_without_dot_there_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the program is missing, the page says so, has the diagram as Mermaid, and the steps as a table."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    page = run_page("step-40", cut(FLEET))
+    assert "graphviz" in page
+    assert "stateDiagram-v2" in page
+    assert "<td>preflight</td><td>all_inspected</td><td>draining</td>" in page
+
+
+@needs(DOT)
+def test_the_way_through_the_states_is_marked() -> None:
+    """In the state diagram the states that the run went through are marked, and only these."""
+    page = run_page("step-40", cut(FLEET))
+    marked = re.findall('class="node visited[^"]*">\n<title>(\\w+)</title>', page)
+    assert set(marked) == {
+        "idle",
+        "preflight",
+        "draining",
+        "paused",
+        "committing",
+        "committed",
+        "publishing",
+        "published",
+        "resuming",
+        "resumed",
+    }
+
+
+@needs(CHROMIUM)
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (500, True)])
+def test_a_browser_shows_it(tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001 - a table
+    """Wide or as narrow as a phone, light or dark, nothing stands out of the window and the search works."""
+    found = probed(
+        run_page("step-40", cut(FLEET)), tmp_path, width=width, dark=dark, search="main/tools exported", lane="agent"
+    )
+    assert found["wide"] == found["window"]
+    assert found["page"] == ("rgb(27, 28, 31)" if dark else "rgb(255, 255, 255)")
+    assert (found["lanes"], found["seen"]) == (3, 1)
+    records = len(cut(FLEET))
+    assert (found["all"], found["count"]) == (records, f"{found['some']} of {found['some']} records")
+    assert 0 < int(str(found["some"])) < records
+
+
+@needs(CHROMIUM)
+def test_a_thousand_participants_fit_a_phone(tmp_path: Path) -> None:
+    """Every participant has its lane, the journal is shown in parts, and the window is not overflown."""
+    subjects = [f"main/agent_{number:04}" for number in range(1000)]
+    page = run_page("step-40", cut(subjects, in_doubt="main/agent_0500"))
+    found = probed(page, tmp_path, width=500, search="", lane="agent_0500")
+    assert (found["lanes"], found["seen"]) == (1000, 1)
+    assert found["wide"] == found["window"]
+    assert found["all"] == 200
+    assert len(page) < 4_000_000
+
+
+@needs(CHROMIUM)
+def test_what_a_record_says_is_never_run(tmp_path: Path) -> None:
+    """Names with markup in them are shown as text, wherever they stand."""
+    evil = (
+        'main/<img src=x onerror="window.alerted=1">',
+        "main/</script><script>window.alerted=1</script>",
+        "main/'\"&",
+    )
+    page = run_page(evil[0], cut(evil), roles={evil[1]: evil[1]}, note=evil[1])
+    found = probed(page, tmp_path, width=1200)
+    assert (found["alerts"], found["lanes"]) == (0, 3)
+    assert read(page).found == []
