@@ -16,9 +16,16 @@ from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.vocabulary import ParticipantKey
-from quiesce.participants.errors import ConfigurationError, ProtocolViolation, TopologyError, Unreachable
+from quiesce.participants.errors import (
+    ConfigurationError,
+    ControlRequestError,
+    ProtocolViolation,
+    TopologyError,
+    Unreachable,
+)
 from quiesce.transport.faults import Fault, FaultKind, ScriptedFaults
 from quiesce.transport.faulty import FaultyTransport
+from quiesce.transport.port import ControlReply
 
 on_both_fences = pytest.mark.parametrize("fence", FENCES)
 RESUME = {
@@ -36,6 +43,9 @@ COMMIT = {
     "agent": "agent-checkpoint/commit",
     "tools": "resources-checkpoint/commit",
 }
+REVOKED = ControlReply(
+    401, {"content-type": "application/json"}, b'{"detail":"missing or invalid control-plane bearer token"}'
+)
 NAMES = ("policy", "agent", "tools")
 SLICE_S = 5.0
 
@@ -146,6 +156,28 @@ async def test_who_dies_while_it_drains_ends_the_cut_long_before_its_budget(
         assert await fleet.everybody_accepts()
     fleet.let_calls_end.set()
     await call
+
+
+@on_both_fences
+@virtual_time
+async def test_a_token_that_is_revoked_in_the_middle(tmp_path: Path, fence: FenceVariant) -> None:
+    """The cut is undone and says that it was refused; whoever refuses the resume too is in doubt (F-29)."""
+    fleet = Fleet(fence)
+    tap = Wiretap(fleet.transport())
+    async with fleet.controller(tmp_path, transport=tap, release_timeout_s=20.0) as controller:
+        cut = await controller.begin_cut("step-1")
+        await cut.prepare()
+        tap.instead = lambda call: REVOKED if call.site.participant == "main/policy" else None
+        with pytest.raises(ExceptionGroup) as caught:
+            await cut.commit()
+        assert caught.group_contains(ControlRequestError, match="401.*check the control token")
+        assert caught.group_contains(InDoubt, match="main/policy.*401")
+        await cut.discard()
+        await controller.end(cut)
+        assert [name for name, (_, holder) in (await fleet.phases()).items() if holder] == ["policy"]
+        tap.instead = lambda _call: None
+        await controller.settle()
+        assert await fleet.everybody_accepts()
 
 
 @on_both_fences
