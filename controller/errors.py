@@ -99,9 +99,7 @@ class DeadlineExceeded(QuiesceError):
         self.timeout_s = timeout_s
         self.phase = phase
         self.stood = dict(stood)
-        who = "; ".join(f"{key}: {sentence}" for key, sentence in self.stood.items()) or (
-            "no participant was behind, the caller's own code took the time"
-        )
+        who = _sentences(self.stood) or "no participant was behind, the caller's own code took the time"
         during = f" in state {phase}" if phase else ""
         super().__init__(
             f"{budget}_timeout_s ({timeout_s:g} s) is spent{during}: {who}. Raise {budget}_timeout_s if that is how "
@@ -131,10 +129,9 @@ class Unacknowledged(QuiesceError):
 
     def __init__(self, results: Sequence[CompletedResult]) -> None:
         self.results = tuple(results)
-        listed = "; ".join(f"{result.agent}: {result.attempt}" for result in self.results[:_LISTED_MAX])
-        more = f" and {len(results) - _LISTED_MAX} more" if len(results) > _LISTED_MAX else ""
+        listed = _joined([f"{result.agent}: {result.attempt}" for result in self.results], "; ")
         super().__init__(
-            f"{len(results)} finished results are unacknowledged: {listed}{more}. Give the controller an on_completed "
+            f"{len(results)} finished results are unacknowledged: {listed}. Give the controller an on_completed "
             "callback that makes them durable (on the command line: --acknowledge-completed)."
         )
 
@@ -172,7 +169,7 @@ class RestoreFailed(QuiesceError):
         self.restored = tuple(restored)
         self.untouched = tuple(untouched)
         self.failed = dict(failed)
-        named = "; ".join(f"{key}: {why}" for key, why in self.failed.items()) or "no participant"
+        named = _sentences(self.failed) or "no participant"
         super().__init__(
             f"restore {wire_id} failed and is held closed. Failed: {named}. Restored and closed: {_names(restored)}. "
             f"Untouched: {_names(untouched)}. Retry it with the same id, or abort it: that reopens everybody, and "
@@ -198,7 +195,7 @@ class InDoubt(QuiesceError):
             False: "Nothing was published.",
             None: "Whether the snapshot is published could not be read; its files are kept.",
         }[published]
-        who = "; ".join(f"{key}: {last}" for key, last in self.owed.items()) or "nobody"
+        who = _sentences(self.owed) or "nobody"
         super().__init__(
             f"in doubt after {wire_id}: {who}. {snapshot} Resume those named under that id, or restart them; no new "
             "cut begins before that."
@@ -206,7 +203,17 @@ class InDoubt(QuiesceError):
 
 
 def _names(keys: Sequence[ParticipantKey]) -> str:
-    return ", ".join(str(key) for key in keys) or "nobody"
+    return _joined([str(key) for key in keys], ", ") or "nobody"
+
+
+def _sentences(about: Mapping[ParticipantKey, str]) -> str:
+    return _joined([f"{key}: {sentence}" for key, sentence in about.items()], "; ")
+
+
+def _joined(parts: Sequence[str], separator: str) -> str:
+    """At most so many of them; the attributes of an error have them all."""
+    more = f"{separator}and {len(parts) - _LISTED_MAX} more" if len(parts) > _LISTED_MAX else ""
+    return separator.join(parts[:_LISTED_MAX]) + more
 
 
 class RootHeld(QuiesceError):

@@ -156,7 +156,7 @@ def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
 def where_everybody_stands(state: State, ledger: Ledger, now_s: float) -> dict[ParticipantKey, str]:
     """For everybody who had not done its part when the transaction left its way: the state, since when, what is open.
 
-    Empty where it waited for its caller.
+    Whoever had not been asked yet, since its turn comes later, is left out. Empty where the caller was waited for.
     """
     done = _DONE.get(ledger.left)
     if done is None:
@@ -165,7 +165,14 @@ def where_everybody_stands(state: State, ledger: Ledger, now_s: float) -> dict[P
         spec.key: _standing(ledger.entries[spec.key], now_s)
         for spec, member in zip(state.plan.members, state.members, strict=True)
         if not done(spec, member, ledger.entries[spec.key])
+        and _was_asked(member, ledger.entries[spec.key], ledger.left)
     }
+
+
+def _was_asked(member: Member, entry: Entry, phase: str) -> bool:
+    """Whether it was called for more than a reading in this phase."""
+    only_read = entry.answer is None or entry.answer.verb is Verb.INSPECT
+    return phase == _S.PREFLIGHT or member.pending not in (None, Verb.INSPECT) or not only_read
 
 
 def _was_open(_spec: MemberSpec, _member: Member, entry: Entry) -> bool:

@@ -143,7 +143,7 @@ async def test_an_export_that_outlives_the_hold_budget_is_named(tmp_path: Path) 
         with pytest.raises(DeadlineExceeded, match="hold_timeout_s") as caught:
             await controller.cut("step-1").__aenter__()
     assert caught.value.phase == "committing"
-    assert set(caught.value.stood) == {ParticipantKey("main", "policy"), ParticipantKey("main", "tools")}
+    assert set(caught.value.stood) == {ParticipantKey("main", "policy")}
     assert await fleet.everybody_accepts()
 
 
