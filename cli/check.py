@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 
 from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.promela import Opinion, SecondOpinions
+from quiesce.cli.spin import SpinFailed, missing_programs
 from quiesce.fsm.explore import STATES_MAX, Exploration, Kind, Progress, Verdict, explore
 from quiesce.fsm.explore_model import TIMES_MAX, Setup, System
 from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
@@ -41,12 +43,18 @@ _WORDS: Final = {True: "holds", False: "VIOLATED", None: "undecided"}
 
 @dataclass(slots=True)
 class _Search:
-    """One search, how long it took, and the counterexamples that were written of it."""
+    """One search, how long it took, what was written of it, and what Spin says of it."""
 
     setup: Setup
     found: Exploration
     took_s: float
     files: tuple[Path, ...] = ()
+    opinion: Opinion = field(default_factory=Opinion)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every property holds, and nobody who was asked disagrees."""
+        return self.found.holds and not self.opinion.disagreements
 
     @property
     def speed(self) -> float:
@@ -64,6 +72,7 @@ class _Search:
             "verdicts": [_verdict_json(verdict) for verdict in self.found.verdicts],
             "not_claimed": dict(self.setup.waives),
             "files": [str(file) for file in self.files],
+            **self.opinion.to_json(),
         }
 
 
@@ -72,7 +81,7 @@ def register(app: typer.Typer) -> None:
     app.command("check")(_check)
 
 
-def _check(
+def _check(  # noqa: PLR0913 - each is an option of the command
     *,
     variant: Annotated[
         Variant | None, typer.Option(help="Search against this kind of servers alone; without it, against all.")
@@ -88,25 +97,40 @@ def _check(
     witnesses: Annotated[
         bool, typer.Option("--witnesses", help="With --counterexample-dir: also a shortest way to all that is reached.")
     ] = False,
+    only: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Search only what has these words in its name.")
+    ] = None,
+    promela: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write each search into this folder as a model for Spin.")
+    ] = None,
+    spin: Annotated[
+        bool, typer.Option("--spin", help="Run Spin on each search's model, and compare states and verdicts.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
 ) -> None:
     """Prove the protocol: search every state of a cut and a restore over two participants, with faults.
 
-    Exits 0 when every property holds in every state, 1 when one is violated or a bound was hit.
+    Exits 0 when every property holds in every state, 1 when one is violated, a bound was hit or Spin does not agree,
+    2 when nothing was searched: no search has the words, or Spin is not installed.
     """
     if witnesses and counterexample_dir is None:
         fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
+    setups = [setup for setup in _setups(variant, times) if only is None or only in setup.name]
+    _refuse_nothing(setups, only, spin=spin, as_json=as_json)
+    opinions = SecondOpinions(promela, with_spin=spin)
     searches = []
-    for setup in _setups(variant, times):
+    for setup in setups:
+        system = System(setup)
         with _shown(setup.name) as watch:
             began_s = time.perf_counter()
-            found = explore(System(setup), states_max=states_max, watch=watch)
+            found = explore(system, states_max=states_max, watch=watch)
             searches.append(_Search(setup, found, time.perf_counter() - began_s))
+        searches[-1].opinion = _asked(opinions, system, found, as_json=as_json)
         if counterexample_dir is not None:
             searches[-1].files = _write(searches[-1], counterexample_dir, witnesses=witnesses, as_json=as_json)
         if not as_json:
             _tell_search(searches[-1])
-    proven = all(search.found.holds for search in searches)
+    proven = all(search.is_proven for search in searches)
     if as_json:
         emit_json({"ok": proven, **_totals(searches), "searches": [search.to_json() for search in searches]})
     else:
@@ -118,6 +142,23 @@ def _check(
 def _setups(variant: Variant | None, times: int) -> Iterator[Setup]:
     for chosen in Variant if variant is None else (variant,):
         yield from suite(chosen, times)
+
+
+def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as_json: bool) -> None:
+    if not setups:
+        fail(f"no search has '{only}' in its name; without --only all are named", ExitCode.USAGE, as_json=as_json)
+    if spin and (missing := missing_programs()):
+        needs = f"--spin needs {' and '.join(missing)} (Debian: apt-get install {' '.join(missing)})"
+        fail(f"{needs}; without --spin the explorer proves the protocol alone", ExitCode.USAGE, as_json=as_json)
+
+
+def _asked(opinions: SecondOpinions, system: System, found: Exploration, *, as_json: bool) -> Opinion:
+    try:
+        return opinions.of(system, found)
+    except OSError as error:
+        fail(f"cannot write a model: {error.filename}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
+    except SpinFailed as error:
+        fail(f"{found.name}: {error}", ExitCode.FAILED, as_json=as_json)
 
 
 def _write(search: _Search, folder: Path, *, witnesses: bool, as_json: bool) -> tuple[Path, ...]:
@@ -171,8 +212,8 @@ def _tell_search(search: _Search) -> None:
         typer.echo(f"  {verdict}: {_MEANINGS.get(verdict.name, verdict.kind.value)}")
         for number, action in enumerate(verdict.trace or (), start=1):
             typer.echo(f"    {number:3}. {action}")
-    for file in search.files:
-        typer.echo(f"  written: {file}")
+    for line in (*(f"written: {file}" for file in search.files), *search.opinion.lines()):
+        typer.echo(f"  {line}")
 
 
 def _tell_all(searches: Sequence[_Search]) -> None:
@@ -191,6 +232,10 @@ def _tell_all(searches: Sequence[_Search]) -> None:
         f"\n{totals['states']:,} states and {totals['transitions']:,} transitions in {len(searches)} searches, depth "
         f"{totals['depth']}, {totals['states_per_s']:,} states/s, {totals['seconds']} s{end}"
     )
+    asked = [search for search in searches if search.opinion.run is not None]
+    if asked:
+        agreed = sum(not search.opinion.disagreements for search in asked)
+        typer.echo(f"Spin agrees on {agreed} of {len(asked)} searches: states, transitions and verdicts")
 
 
 def _by_property(searches: Sequence[_Search]) -> Mapping[tuple[Kind, str], list[Verdict]]:

@@ -108,16 +108,13 @@ class SecondOpinions:
             run = run_spin(model, Path(scratch), flags=("-DWITNESS",))
         return Opinion(file, run, differences(found, run))
 
-    def close(self) -> None:
-        """Write what a reader of the folder has to know."""
-        if self.folder is not None:
-            replace_file(self.folder / "README.md", f"{_README}{''.join(map(_row, self._written))}".encode())
-
     def _write(self, folder: Path, model: str, found: Exploration) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{_slug(found.name)}.pml"
         replace_file(file, model.encode())
         self._written.append((file, found))
+        # with every model, so that an interrupted run leaves a folder that says what is in it
+        replace_file(folder / "README.md", f"{_README}{''.join(map(_row, self._written))}".encode())
         return file
 
 
