@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Generic, TypeVar
 
+from quiesce.diagrams.escape import one_line
 from quiesce.fsm.errors import DefinitionError
 from quiesce.fsm.rows import Row, Table
 
@@ -71,7 +72,7 @@ class Annotations(Generic[S, E]):
             for number, step in enumerate(landmark.steps, start=1):
                 if step == (row.source, row.event, row.target):
                     of = f" {number}/{len(landmark.steps)}" if len(landmark.steps) > 1 else ""
-                    return f"{landmark.name}{of}"
+                    return f"{one_line(landmark.name)}{of}"
         return ""
 
 

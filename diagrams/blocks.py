@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quiesce.diagrams.catalog import find_sheet
+from quiesce.diagrams.escape import markdown_cell
 from quiesce.diagrams.focus import Focus
 from quiesce.diagrams.formats import Format, render
 from quiesce.diagrams.own_table import load_table, names_a_module
@@ -61,7 +62,7 @@ def render_named(machine: str, form: Format, focus: Focus | None = None) -> str 
         return find_sheet(machine).render(form, focus=focus)
     table, annotations = load_table(machine)
     found = render(table, form, annotations=annotations, focus=focus)
-    return f"# {machine}: {table.title}\n\n{found}" if form is Format.MARKDOWN and isinstance(found, str) else found
+    return f"# {markdown_cell(f'{machine}: {table.title}')}\n\n{found!s}" if form is Format.MARKDOWN else found
 
 
 def update_blocks(text: str) -> tuple[str, int]:

@@ -88,8 +88,12 @@ def draw(
     arrows = list(_arrows(notes, [one for one in moving if id(one) not in apart], names))
     for box, found in zip(boxes, gathers.values(), strict=True):
         arrows += _arrows(notes, found, names, source=box.name)
-    title = table.title if against is None else f"{table.title} (+), compared with: {against.title} (–)"
+    title = _title(table) if against is None else f"{_title(table)} (+), compared with: {_title(against)} (–)"
     return Drawing(table.name, title, (*nodes, *boxes), tuple(arrows))
+
+
+def _title(table: Table[S, E]) -> str:
+    return one_line(table.title) or one_line(table.name) or "(untitled)"
 
 
 def _is_near(row: Row[S, E], near: Mapping[S, int], within: int) -> bool:
@@ -184,7 +188,7 @@ def _node(
         is_resting=state in table.resting,
         is_final=state in table.final,
         waits=_deadline(table.waiting.get(state, DeadlineClass.NONE)),
-        inner=notes.inner.get(state, ""),
+        inner=one_line(notes.inner.get(state, "")),
         inside=tuple(_labels(notes, [one for one in staying if one.change is not Change.SAME])),
         hidden=hidden,
         path=path,
@@ -231,7 +235,7 @@ def _labels(notes: Annotations[S, E], drawn: Iterable[_Drawn[S, E]]) -> Iterator
         key = (row.guards, row.effects, row.deadline, path, landmark, one.change, row.refusal)
         alike.setdefault(key, []).append(row)
     for (guards, effects, deadline, path, landmark, change, refuses), rows in alike.items():
-        references = dict.fromkeys(one_line(row.source_ref) for row in rows if change and row.source_ref)
+        references = dict.fromkeys(one_line(row.source_ref) for row in rows if change and one_line(row.source_ref))
         yield Label(
             tuple(dict.fromkeys(display_name(row.event) for row in rows)),
             tuple(map(_guard, guards)),

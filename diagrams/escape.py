@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -62,14 +62,14 @@ def display_name(member: Enum) -> str:
     return one_line(str(member.value)) or "(empty)"
 
 
-def identifiers(members: Iterable[T]) -> Mapping[T, str]:
+def identifiers(members: Iterable[T], *, besides: Collection[str] = ()) -> Mapping[T, str]:
     """One identifier for each member of an enum, or for each name: readable where possible, never given twice.
 
     None is a keyword; each begins with a letter and holds small ASCII letters, digits and underscores, which every
-    format takes.
+    format takes. None is one of ``besides``, which other things are called already.
     """
     chosen: dict[T, str] = {}
-    taken: set[str] = set()
+    taken = set(besides)
     for number, member in enumerate(members, start=1):
         name = str(member.value if isinstance(member, Enum) else member)
         plain = _PLAIN_IDENTIFIER.fullmatch(name) and not _RESERVED.fullmatch(name)

@@ -33,7 +33,8 @@ def render_scxml(table: Table[S, E]) -> str:
     """
     states = identifiers(table.used_states())
     events = identifiers(table.events)
-    guards = identifiers(guard.name for guard in table.guards)
+    # whatever has an id in an XML document shares one space of names
+    guards = identifiers((guard.name for guard in table.guards), besides=states.values())
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<!-- {_comment(table.title)} -->"]
     said = f' initial="{states[table.initial]}"{_attribute("q:name", table.name)}{_attribute("q:title", table.title)}'
     spaces = f'xmlns="{SCXML_NAMESPACE}" xmlns:q="{QUIESCE_NAMESPACE}"'

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs import DOT, needs, run_program
-from support.tables import ODD_NAMES, AnyTable, ring, tables
+from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import DotFailed, DotMissing, Format, draw, render, render_dot, sheets
 from quiesce.diagrams.escape import display_name
 from quiesce.diagrams.graphviz import draw_png, draw_svg
+from quiesce.fsm.rows import Table
 from quiesce.fsm.tables.transaction import TRANSACTION
 
 ANY = st.text(max_size=12) | st.sampled_from(ODD_NAMES)
@@ -82,6 +83,24 @@ def test_odd_names_are_shown_as_they_are() -> None:
     """Quotes, markup, entities and any script come out of the SVG as a reader would write them."""
     shown = _texts(str(render(ring(ODD_NAMES), Format.SVG)))
     assert {" ".join(name.split()) or "(empty)" for name in ODD_NAMES} <= set(shown)
+
+
+@needs(DOT)
+def test_odd_words_are_drawn_wherever_they_stand() -> None:
+    """Guards, effects, references and the title may hold anything, also when they are all that differs."""
+    table = odd_everywhere()
+    shown = " ".join(_texts(str(render(table, Format.SVG))))
+    assert table.title in shown
+    assert 'not say "no"' in shown
+
+
+@needs(DOT)
+@pytest.mark.parametrize("title", ["", "\x00\n", "  ", "-->", "]]>", "\\", "<b>", "{x|y}"])
+def test_any_title_will_do(title: str) -> None:
+    """A title or a name of nothing, of control characters or of markup is drawn all the same."""
+    plain = ring(("a", "b"))
+    table = Table(title, title, plain.states, plain.events, plain.initial, (), (), plain.rows)
+    assert len(titles(graph(render_dot(table)))) == 2
 
 
 @needs(DOT)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.mermaid import Label, Picture, read_label, read_picture, sources
 from support.programs import needs_npm, run_node
-from support.tables import ODD_NAMES, AnyTable, ring, tables
+from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import render_mermaid, sheets
 from quiesce.diagrams.escape import display_name, identifiers
@@ -155,7 +155,8 @@ def test_mermaid_itself_reads_every_picture() -> None:
     It refuses a broken one, so that its consent means something.
     """
     pictures = [sheet.mermaid() for sheet in sheets() if not sheet.lists]
-    pictures += [render_mermaid(ring(ODD_NAMES)), render_mermaid(ring(tuple(f"s{number}" for number in range(500))))]
+    pictures += [render_mermaid(ring(ODD_NAMES)), render_mermaid(odd_everywhere())]
+    pictures += [render_mermaid(ring(tuple(f"s{number}" for number in range(500))))]
     said = run_node(_PARSE, [*pictures, "stateDiagram-v2\n a --> --> b"], module=True)
     assert isinstance(said, list)
     assert set(said[:-1]) == {"stateDiagram", "sequence"}

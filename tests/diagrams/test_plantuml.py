@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import PLANTUML, needs, run_program
-from support.tables import ODD_NAMES, AnyTable, ring, tables
+from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import Format, draw, find_sheet, render_plantuml
 from quiesce.fsm.tables.release import RELEASE
@@ -44,6 +44,7 @@ def test_plantuml_draws_odd_names_as_they_are() -> None:
     # what is longer than a line of a label is folded
     flat = {" ".join(name.split()) or "(empty)" for name in ODD_NAMES if len(name) < 40}
     assert flat <= shown
+    assert any('not say "no"' in line for line in _drawn(render_plantuml(odd_everywhere())))
 
 
 @needs(PLANTUML)

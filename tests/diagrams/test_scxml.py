@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import QSCXMLC, found, needs
 from support.scxml import Transition, read_scxml
-from support.tables import ODD_NAMES, AnyTable, ring, tables
+from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import render_scxml, sheets
 from quiesce.diagrams.escape import identifiers, one_line
@@ -24,7 +24,7 @@ def expected(table: AnyTable) -> list[Transition]:
     """The rows as transitions; a final state takes none."""
     known: type[Enum] = table.events
     states, events = identifiers(table.used_states()), identifiers(known)
-    guards = identifiers(guard.name for guard in table.guards)
+    guards = identifiers((guard.name for guard in table.guards), besides=states.values())
     return [
         Transition(
             states[row.source],
@@ -63,6 +63,7 @@ def test_every_machine_of_ours_is_the_same(sheet: object) -> None:
     [
         '<state id="a b"/>',
         '<state id="a"/><state id="a"/>',
+        '<datamodel><data id="a"/></datamodel><state id="a"/>',
         '<state id="a"><transition event="x" target="nowhere"/></state>',
         '<final id="a"><transition event="x"/></final>',
         '<state id="a" color="red"/>',
@@ -76,13 +77,19 @@ def test_the_rules_notice_what_is_wrong(broken: str) -> None:
         read_scxml(f"{head}{broken}</scxml>")
 
 
+def test_odd_words_are_read_back_wherever_they_stand() -> None:
+    """Guards and effects of any name keep their places."""
+    table = odd_everywhere()
+    assert read_scxml(render_scxml(table))[2] == expected(table)
+
+
 @needs(QSCXMLC)
 @pytest.mark.parametrize("which", ["ours", "odd", "large"])
 def test_a_compiler_of_scxml_takes_it(which: str, tmp_path: Path) -> None:
     """Qt's compiler translates our machines, one of odd names and one of five hundred states without complaint."""
     made = {
         "ours": [sheet.table for sheet in MACHINES if sheet.table],
-        "odd": [ring(ODD_NAMES)],
+        "odd": [ring(ODD_NAMES), odd_everywhere()],
         "large": [ring(tuple(f"state_{number}" for number in range(500)))],
     }[which]
     for table in made:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.programs import needs_npm, run_node
-from support.tables import ODD_NAMES, AnyTable, ring, tables
+from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import render_xstate, sheets
 from quiesce.diagrams.escape import identifiers, one_line
@@ -66,7 +66,7 @@ def cases(table: AnyTable) -> Iterator[tuple[dict[str, Any], list[object]]]:  # 
     "machines",
     [
         pytest.param(MACHINES, id="ours"),
-        pytest.param([ring(ODD_NAMES)], id="odd"),
+        pytest.param([ring(ODD_NAMES), odd_everywhere()], id="odd"),
         pytest.param([ring(tuple(f"state_{number}" for number in range(500)))], id="large"),
     ],
 )

@@ -138,3 +138,28 @@ def _built(draw: st.DrawFn, states: list[Enum], events: list[Enum], rows: tuple[
         resting=draw(st.frozensets(st.sampled_from(sorted(left, key=states.index)))),
         waiting=waits,
     )
+
+
+def odd_everywhere() -> AnyTable:
+    """A machine whose title, guards, effects, reasons and references have odd names, two rows for each of them."""
+    names = tuple(name for name in ODD_NAMES if name.strip())
+    states, events = _enum("State", names), _enum("Event", names)
+    guards = tuple(
+        Guard(_plain(name), IsTrue(f"fact {name}"), f"{name} holds", f"{name} does not") for name in names
+    )
+    rows = [
+        row
+        for number, (state, event, guard) in enumerate(zip(states, events, guards, strict=True))
+        for row in (
+            Row(state, event, (guard.name,), states[(number + 1) % len(states)], names[:2], f"because {names[number]}"),
+            Row(state, event, (f"!{guard.name}",), state, (names[number],), "it stays", source_ref=names[number]),
+        )
+    ]
+    kinds = type(states[0]), type(events[0]), states[0]
+    effects = tuple(dict.fromkeys((*names[:2], *names)))
+    return Table(ODD_NAMES[13], ODD_NAMES[14], *kinds, guards, effects, tuple(rows))
+
+
+def _plain(name: str) -> str:
+    """A guard's name must not begin with the mark that negates it."""
+    return name.removeprefix("!") or "it"
