@@ -169,6 +169,16 @@ _FENCE_FAILING: Final = frozenset(
 )
 
 
+_WHILE: Final[Mapping[FenceEvent, frozenset[FencePhase]]] = {
+    FenceEvent.PREPARE_READY: frozenset({FencePhase.PREPARING}),
+    FenceEvent.PREPARE_DRAINING: frozenset({FencePhase.PREPARING}),
+    FenceEvent.COMMIT_DONE: frozenset({FencePhase.COMMITTING}),
+    FenceEvent.RESTORE_DONE: frozenset({FencePhase.RESTORING}),
+    FenceEvent.RESUME_DONE: frozenset({FencePhase.PREPARING, FencePhase.PREPARED}),
+}
+"""The phases in which an operation ends as it is meant to; from any other it ends late (wire-protocol F13 to F16)."""
+
+
 def _fence(table: Table[FencePhase, FenceEvent]) -> Annotations[FencePhase, FenceEvent]:
     """A fence has the events of its role and variant alone."""
     paths = {
@@ -177,7 +187,11 @@ def _fence(table: Table[FencePhase, FenceEvent]) -> Annotations[FencePhase, Fenc
         FenceEvent.GRACE_PASSED: _RECOVERY,
     }
     used = {row.event for row in table.rows}
-    return Annotations(events={event: path for event, path in paths.items() if event in used})
+    late = [row for row in table.rows if row.event in _WHILE and row.source not in _WHILE[row.event]]
+    return Annotations(
+        steps={(row.source, row.event, row.target): _FAILURE for row in late},
+        events={event: path for event, path in paths.items() if event in used},
+    )
 
 
 # Any: the machines are over different states and events
