@@ -21,6 +21,7 @@ from quiesce.diagrams.own_table import TableNotFound, load_table
 from quiesce.diagrams.page import run_page
 from quiesce.diagrams.phase_sequence import phase_sequence
 from quiesce.diagrams.plantuml import render_plantuml
+from quiesce.diagrams.promela import render_promela
 from quiesce.diagrams.run_record import RunRecord
 from quiesce.diagrams.run_sequence import run_sequence
 from quiesce.diagrams.scxml import render_scxml
@@ -77,6 +78,7 @@ __all__ = [
     "render_named",
     "render_phases",
     "render_plantuml",
+    "render_promela",
     "render_scxml",
     "render_xstate",
     "replace_file",

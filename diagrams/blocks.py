@@ -36,6 +36,7 @@ _LANGUAGES: Final = {
     Format.PLANTUML: "plantuml",
     Format.SCXML: "xml",
     Format.XSTATE: "json",
+    Format.PROMELA: "promela",
 }
 _TICKS_MIN: Final = 3
 

@@ -59,7 +59,7 @@ class Sheet:
             return (Format.MARKDOWN,)
         if self.sequence is not None:
             return (Format.MERMAID, Format.MARKDOWN, Format.SVG)
-        whole_machines = () if self.against is None else (Format.SCXML, Format.XSTATE)
+        whole_machines = () if self.against is None else (Format.SCXML, Format.XSTATE, Format.PROMELA)
         return tuple(form for form in Format if form not in whole_machines)
 
     def render(self, form: Format, *, focus: Focus | None = None) -> str | bytes:

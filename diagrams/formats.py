@@ -16,6 +16,7 @@ from quiesce.diagrams.graphviz import draw_png, draw_svg
 from quiesce.diagrams.markdown import render_difference, render_markdown
 from quiesce.diagrams.mermaid import mermaid_of
 from quiesce.diagrams.plantuml import plantuml_of
+from quiesce.diagrams.promela import render_promela
 from quiesce.diagrams.scxml import render_scxml
 from quiesce.diagrams.xstate import render_xstate
 from quiesce.fsm.errors import QuiesceError
@@ -49,6 +50,7 @@ class Format(StrEnum):
     PNG = "png"
     SCXML = "scxml"
     XSTATE = "xstate"
+    PROMELA = "promela"
 
 
 SUFFIXES: Final[Mapping[Format, str]] = {
@@ -60,6 +62,7 @@ SUFFIXES: Final[Mapping[Format, str]] = {
     Format.PNG: ".png",
     Format.SCXML: ".scxml",
     Format.XSTATE: ".xstate.json",
+    Format.PROMELA: ".pml",
 }
 """The endings of the files."""
 
@@ -98,6 +101,8 @@ def render(
     if focus or against is not None:
         wanted = "a neighbourhood" if focus else "a difference"
         raise NotInThisFormat(f"{form.value} holds whole machines; {wanted} can be had in {', '.join(_PICTURES)}")
+    if form is Format.PROMELA:
+        return render_promela(table)
     return render_scxml(table) if form is Format.SCXML else render_xstate(table, annotations=annotations)
 
 

@@ -1,6 +1,6 @@
-"""A table as Promela, the language of the model checker Spin: a machine to be checked, or to be put into a larger model.
+"""A table as Promela, the language of the model checker Spin: to be checked, or to be put into a larger model.
 
-The table is one ``inline``: it takes an event and steps by what the guards say, which are booleans that the model sets.
+The table is an ``inline``: it takes an event and steps by what the guards say, which are booleans that the model sets.
 Effects are macros that do nothing until they are defined. With it comes a process that sends every event with every
 verdict for which a row holds, so that Spin reaches exactly the states of the table; a model with processes of its own
 defines ``OWN_ENVIRONMENT`` and calls the ``inline``.
@@ -33,9 +33,10 @@ def render_promela(table: Table[S, E]) -> str:
 _HEAD: Final = """
 Every event, with every verdict of the guards for which a row holds:
   spin -a MODEL.pml && gcc -w -DSAFETY -DNOREDUCE -o pan pan.c && ./pan
-Spin stores {states} states: those of the table. In a model of your own: #define OWN_ENVIRONMENT, #include this,
-set the guards G_{name}_... and call {name}_step(E_{name}_...). {name} is the state; a step that no row allows
-does REFUSED_{name}; effects are DO_{name}_..., which do nothing unless they are defined before."""
+Spin stores {states} states: those of the table. In a model of your own #define OWN_ENVIRONMENT, #include this,
+set the guards (G_{name}_...) and call STEP_{name}(E_{name}_...). AT_{name} is the state.
+A step that no row allows does REFUSED_{name}, effects are DO_{name}_...: they do nothing
+unless they are defined before."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class _Model:
 
     @cached_property
     def name(self) -> str:
-        return next(iter(identifiers([one_line(self.table.name) or "table"]).values()))
+        return next(iter(identifiers([one_line(self.table.name).lower() or "table"]).values()))
 
     @cached_property
     def states(self) -> Mapping[Any, str]:
@@ -54,7 +55,8 @@ class _Model:
 
     @cached_property
     def events(self) -> Mapping[Any, str]:
-        return self._named("E", identifiers(self.table.events))
+        known: type[Enum] = self.table.events
+        return self._named("E", identifiers(known))
 
     @cached_property
     def guards(self) -> Mapping[str, str]:
@@ -69,7 +71,7 @@ class _Model:
         head = _HEAD.format(states=len(self.states), name=self.name)
         yield from comment(f"{one_line(self.table.name)}: {one_line(self.table.title)}", *head.split("\n"))
         yield from self._vocabulary()
-        yield f"\nint {self.name} = {self.states[self.table.initial]};\n"
+        yield f"\nint AT_{self.name} = {self.states[self.table.initial]};\n"
         yield from self._step()
         yield from self._environment()
 
@@ -99,17 +101,27 @@ class _Model:
         return ", ".join((*kinds, *([f"waits: {waits.value}"] if waits is not DeadlineClass.NONE else [])))
 
     def _step(self) -> Iterator[str]:
-        yield f"inline {self.name}_step(event) {{\n  if"
-        for row in self.table.rows:
-            yield from self._row(row)
-        yield f"  :: else -> REFUSED_{self.name}\n  fi\n}}"
+        """An inline for each state, since Spin takes no long ones, and one that chooses among them."""
+        rows = {state: [row for row in self.table.rows if row.source is state] for state in self.states}
+        for state, found in rows.items():
+            if found:
+                yield f"inline {self._in(state)}(event) {{\n  if"
+                for row in found:
+                    yield from self._row(row)
+                yield f"  :: else -> REFUSED_{self.name}\n  fi\n}}\n"
+        yield f"inline STEP_{self.name}(event) {{\n  if"
+        for state, found in rows.items():
+            taken = f"{self._in(state)}(event)" if found else f"REFUSED_{self.name}"
+            yield f"  :: AT_{self.name} == {self.states[state]} -> {taken}"
+        yield "  fi\n}"
+
+    def _in(self, state: Enum) -> str:
+        return f"STEP_{self.states[state]}"
 
     def _row(self, row: Row[Any, Any]) -> Iterator[str]:
         wanted = [f"{'' if verdict else '!'}{self.guards[name]}" for name, verdict in row.wants().items()]
-        holds = " && ".join(
-            (f"{self.name} == {self.states[row.source]}", f"event == {self.events[row.event]}", *wanted)
-        )
-        moves = [] if row.target is row.source else [f"{self.name} = {self.states[row.target]}"]
+        holds = " && ".join((f"event == {self.events[row.event]}", *wanted))
+        moves = [] if row.target is row.source else [f"AT_{self.name} = {self.states[row.target]}"]
         told = " ".join((self.states[row.source], self.events[row.event], self.states[row.target]))
         takes = "; ".join((*(self.effects[effect] for effect in row.effects), *moves, f'printf("{told}\\n")'))
         yield f"  {_note(row.reason + (' (a refusal)' if row.refusal else ''))}"
@@ -117,13 +129,13 @@ class _Model:
 
     def _environment(self) -> Iterator[str]:
         """One option a row: the event, and the verdicts for which it is taken. Between steps all guards are false."""
-        yield f"\n#ifndef OWN_ENVIRONMENT\nhidden int event_of_{self.name};"
-        yield f"\nactive proctype any_{self.name}() {{\nend:\n  do\n  :: atomic {{\n       if"
+        yield f"\n#ifndef OWN_ENVIRONMENT\nhidden int EVENT_{self.name};"
+        yield f"\nactive proctype ANY_{self.name}() {{\nend:\n  do\n  :: atomic {{\n       if"
         for row in self.table.rows:
             verdicts = [f"{self.guards[name]} = {str(verdict).lower()}" for name, verdict in row.wants().items()]
-            chosen = "; ".join((f"event_of_{self.name} = {self.events[row.event]}", *verdicts))
-            yield f"       :: {self.name} == {self.states[row.source]} -> {chosen}"
-        yield f"       fi;\n       {self.name}_step(event_of_{self.name})"
+            chosen = "; ".join((f"EVENT_{self.name} = {self.events[row.event]}", *verdicts))
+            yield f"       :: AT_{self.name} == {self.states[row.source]} -> {chosen}"
+        yield f"       fi;\n       STEP_{self.name}(EVENT_{self.name})"
         yield from (f"       ; {name} = false" for name in self.guards.values())
         yield "     }\n  od\n}\n#endif"
 

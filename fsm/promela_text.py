@@ -15,8 +15,6 @@ NOTHING: Final = 2_147_483_647
 # Spin's parser takes just under 10,000 numbers in one initializer
 _CHUNK: Final = 9_000
 _NUMBERS_A_LINE: Final = 24
-# what the C preprocessor reads even in a comment, or warns about
-_ACTIVE: Final = frozenset("\\\"'")
 
 
 def comment(*lines: str) -> Iterator[str]:
@@ -75,7 +73,7 @@ def _chosen(name: str, chunks: int) -> str:
 def _harmless(text: str) -> str:
     """``text`` where neither Promela nor the C preprocessor finds anything to read."""
     line = text.replace("*/", "* /").replace("/*", "/ *")
-    return "".join(char if char.isprintable() and char not in _ACTIVE else "?" for char in line)
+    return "".join(char if char.isprintable() and char != "\\" else "?" for char in line)
 
 
 class Sparse:

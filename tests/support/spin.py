@@ -11,7 +11,7 @@ import pytest
 from quiesce.cli.spin import missing_programs
 from quiesce.fsm.explore_model import System, Whole
 
-__all__ = ["needs_spin", "replayed", "trail_of"]
+__all__ = ["needs_spin", "replayed", "takes", "trail_of"]
 
 needs_spin = pytest.mark.skipif(
     bool(missing_programs()), reason=f"Spin cannot be run: {' and '.join(missing_programs())} not installed"
@@ -19,6 +19,15 @@ needs_spin = pytest.mark.skipif(
 
 _NOTE = re.compile(r"^  \d+,? /\* (\d+): (.*) \*/$")
 _PRINTED = re.compile(r"^ *(controller|s\d+) (\d+) (\d+)$", re.MULTILINE)
+
+
+def takes(model: str, folder: Path) -> str:
+    """What Spin has to say against a model when it makes a verifier of it; nothing if all is well."""
+    (folder / "taken.pml").write_text(model, encoding="utf-8")
+    command = ["spin", "-a", "taken.pml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def trail_of(folder: Path) -> list[str]:
