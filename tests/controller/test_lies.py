@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ def test_no_reply_of_a_cut_is_believed_that_lies(tmp_path: Path, lie: str) -> No
     assert {site.call.rpartition("/")[2] for site in sites} >= {*ON_THE_WAY, "resume"}
     for number, site in enumerate(sites):
         again = lie in ("html 502", "over the cap")
-        _held_to(lambda: run_cut(tmp_path / str(number), FenceVariant.STRICT, site, lie, again=again), site)  # noqa: B023
+        _held_to(run_cut(tmp_path / str(number), FenceVariant.STRICT, site, lie, again=again), site)
 
 
 @pytest.mark.parametrize("lie", NAMED_BY_HTTP)
@@ -189,12 +189,12 @@ def test_no_reply_of_a_recorded_server_is_believed_that_lies(tmp_path: Path, lie
     """The same on the recorded fence."""
     fence = FenceVariant.GYM_A_SINGLE
     for number, site in enumerate(sites_of_a_cut(tmp_path / "clean", fence)):
-        _held_to(lambda: run_cut(tmp_path / str(number), fence, site, lie, again=False), site)  # noqa: B023
+        _held_to(run_cut(tmp_path / str(number), fence, site, lie, again=False), site)
 
 
-def _held_to(scenario: Callable[[], Any], site: CallSite) -> None:
+def _held_to(scenario: Coroutine[Any, Any, Any], site: CallSite) -> None:
     try:
-        run_virtual(scenario())
+        run_virtual(scenario)
     except BaseException as error:
         error.add_note(f"at {site}")
         raise
@@ -287,4 +287,4 @@ def test_no_reply_of_a_restore_is_believed_that_lies(tmp_path: Path, lie: str) -
 
     run_virtual(save())
     for site in run_virtual(run_restore(tmp_path, None, "")):
-        _held_to(lambda: run_restore(tmp_path, site, lie), site)  # noqa: B023
+        _held_to(run_restore(tmp_path, site, lie), site)
