@@ -1,7 +1,7 @@
 """The explorer on the real core: CPU a state, over a bare breadth-first search with as many states and steps.
 
-The baseline walks a graph of plain integers whose steps cost nothing: what remains of a search when the protocol is taken
-away, its queue, its visited set and its look-ups.
+The baseline walks a graph of plain integers whose steps cost nothing: what remains of a search when the protocol is
+taken away, its queue, its visited set and its look-ups.
 """
 
 from __future__ import annotations

@@ -14,7 +14,19 @@ from quiesce.cli.logs import LogFormat, LogLevel, configure_logs
 
 __all__ = ["COMMANDS", "app", "main"]
 
-COMMANDS: Final = ("demo", "serve", "discover", "checkpoint", "restore", "verify", "diagram", "trace", "check", "fuzz", "replay")
+COMMANDS: Final = (
+    "demo",
+    "serve",
+    "discover",
+    "checkpoint",
+    "restore",
+    "verify",
+    "diagram",
+    "trace",
+    "check",
+    "fuzz",
+    "replay",
+)
 """Every command, in the order of the help text; each is ``register(app)`` of ``quiesce.cli.<command>``."""
 
 

@@ -79,4 +79,4 @@ def test_rows_are_found_by_their_bounds() -> None:
 def test_a_comment_ends_where_it_should() -> None:
     """Whatever a name holds, it neither ends the comment nor is read by the preprocessor."""
     lines = list(comment("a */ b /* c", 'quo"te \\', "new\nline"))
-    assert lines == ["/* a * / b / * c", " * quo\"te ?", " * new?line */"]
+    assert lines == ["/* a * / b / * c", ' * quo"te ?', " * new?line */"]

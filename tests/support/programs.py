@@ -61,4 +61,4 @@ def node_folder(package: str) -> Path | None:
 
 
 def _has_npm(package: str) -> bool:
-    return shutil.which("node") is not None and node_folder(package.split("@")[0]) is not None
+    return shutil.which("node") is not None and node_folder(package.partition("@")[0]) is not None

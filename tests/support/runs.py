@@ -68,7 +68,7 @@ class RunMaker:
 
 
 def cut(subjects: Sequence[str], *, slow: str = "", slow_s: float = 5.0, in_doubt: str = "") -> list[RunRecord]:
-    """A cut over ``subjects``: each drains for a second, ``slow`` longer; ``in_doubt`` is not proven open at its end."""
+    """A cut over ``subjects``: each drains for a second, ``slow`` longer; ``in_doubt`` is not proven open."""
     run = RunMaker()
     run.transaction("begin")
     for subject in subjects:

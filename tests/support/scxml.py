@@ -1,6 +1,6 @@
 """The rules of the W3C's schema for what we write of SCXML, and a strict reader of it.
 
-The schema itself is in no registry. The rules are those of SCXML 1.0, sections 3.2 to 3.13 and 5.2: which elements stand
+The schema itself is in no registry. The rules are those of SCXML 1.0, sections 3.2 to 3.13, 5.2: which elements stand
 in which, which attributes they have and must have, and of which form the values are.
 """
 
