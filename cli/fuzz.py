@@ -78,6 +78,9 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
     seed: Annotated[int, typer.Option(help="Decides the random sequences.")] = 0,
     calls: Annotated[int, typer.Option(help="Calls at most for each URL, in round numbers.", min=100)] = CALLS_MAX,
     ids: Annotated[int, typer.Option(help="Checkpoint ids at most that are used up.", min=20)] = IDS_MAX,
+    stop_after: Annotated[
+        int | None, typer.Option(help="Stop when so many rules of severity error are broken.", min=1)
+    ] = None,
     rate: Annotated[float, typer.Option(help="Calls a second at most.", min=0.1, max=RATE_MAX)] = RATE,
     traffic: TrafficName = "none",
     checkpoint_dir: CheckpointDir = None,
@@ -112,6 +115,7 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
             root_is_shared=checkpoint_dir is not None,
             allow_restore=allow_restore,
             allow_live_work=live_work,
+            stop_after=stop_after,
             calls_max=calls,
             ids_max=ids,
             rate=rate,

@@ -51,10 +51,12 @@ class Options:
         root_is_shared: whether the participant surely sees it; otherwise its commits may fail.
         allow_restore: restores may be sent. They fence attempts and install state.
         allow_live_work: it is tested although it has live work.
+        stop_after: how many rules of severity error may be found broken before it stops; None: it goes on.
         calls_max, ids_max: bounds; shrinking and leaving open may exceed the first by a little.
         rate: calls a second at most, None for no bound.
         durations: how long things take; None: measured.
         grace_s: how long after its deadline an incomplete prepare may be held at most; None: not waited for.
+        sends_any_header: whether the transport can carry a header that is not ASCII; ``HttpTransport`` cannot.
     """
 
     nonce: str
@@ -65,11 +67,13 @@ class Options:
     root_is_shared: bool = True
     allow_restore: bool = False
     allow_live_work: bool = False
+    stop_after: int | None = None
     calls_max: int = CALLS_MAX
     ids_max: int = IDS_MAX
     rate: float | None = RATE
     durations: Durations | None = None
     grace_s: float | None = None
+    sends_any_header: bool = False
 
 
 async def examine(
@@ -104,24 +108,23 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
     found = await survey.look()
     if found.subject is None:
         return found, None
-    durations = options.durations
-    if durations is None:
-        durations = Durations(grace_s=options.grace_s)
-        durations = await measured(found.subject, line, options.traffic, durations, f"fuzz-{options.nonce}")
     place = Place(
         subject=found.subject,
         line=line,
         clock=line.clock,
         nonce=options.nonce,
         traffic=options.traffic,
-        durations=durations,
+        durations=options.durations or Durations(grace_s=options.grace_s),
         profile=options.profile,
         root=options.root,
         root_is_shared=options.root_is_shared,
         may_restore=options.allow_restore,
         alone=found.alone,
+        sends_any_header=options.sends_any_header,
         owes_restore=found.owes_restore,
     )
+    if options.durations is None:
+        place.durations = await measured(place)
     return found, place
 
 
@@ -162,7 +165,7 @@ class _Campaign:
             steps: tuple[Step, ...] = planned
             while steps:
                 if not self._may_go_on(steps):
-                    self.notes.append("it was stopped before every planned sequence was tried; allow more calls or ids")
+                    self._note_stop()
                     return
                 steps = await self._try(place, steps)
         for planned in islice(planner.walks(), self.options.calls_max):
@@ -172,20 +175,37 @@ class _Campaign:
 
     def _may_go_on(self, steps: Sequence[Step]) -> bool:
         ids_left = self.options.ids_max - len(self.line.ids)
-        return self.verdict is None and self.line.calls < self.options.calls_max and ids_of(steps) <= ids_left
+        bounded = self.line.calls >= self.options.calls_max or ids_of(steps) > ids_left
+        return self.verdict is None and not self._found_enough() and not bounded
+
+    def _found_enough(self) -> bool:
+        errors = sum(violation.is_error for violation in self.violations)
+        return self.options.stop_after is not None and errors >= self.options.stop_after
+
+    def _note_stop(self) -> None:
+        if self._found_enough():
+            self.notes.append("it was stopped at the wanted number of broken rules; the others were not looked for")
+        elif self.verdict is None:
+            self.notes.append("it was stopped before every planned sequence was tried; allow more calls or ids")
 
     async def _try(self, place: Place, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """Run a sequence; if it cannot go on behind a rule that is broken, the sequence without that step."""
+        """Run a sequence, and say what of it is still to be tried.
+
+        Behind a rule that was just found broken it is run again, now that the rule is known to be; where nothing can be
+        said of the fence behind such a step, the sequence is tried without it.
+        """
         muted = frozenset(violation.rule.id for violation in self.violations)
         episode = await self._run(place, steps, muted)
         if episode.finding is not None:
             await self._record(place, episode)
         if self.progress is not None:
             self.progress(self.line.calls, self.options.calls_max, len(self.violations))
-        stopped_at = len(episode.steps) - 1 if episode.finding is not None else episode.lost_at
-        if stopped_at is None or stopped_at >= len(steps) - 1:
+        last = len(steps) - 1
+        if episode.finding is not None:
+            return tuple(steps) if len(episode.steps) - 1 < last else ()
+        if episode.lost_at is None or episode.lost_at >= last:
             return ()
-        return (*steps[:stopped_at], *steps[stopped_at + 1 :])
+        return (*steps[: episode.lost_at], *steps[episode.lost_at + 1 :])
 
     async def _run(self, place: Place, steps: Sequence[Step], muted: frozenset[str]) -> Episode:
         if self.renew is not None:
@@ -255,6 +275,8 @@ class _Campaign:
             Need.TRAFFIC: not has.kinds,
             Need.DIRECTORY: not has.may_export,
             Need.RESTORE: not has.may_restore,
+            Need.ANY_HEADER: not has.sends_any_header,
+            Need.GRACE: not has.waits_for_grace,
         }
         found: dict[str, str] = {}
         for rule in rules_of(role):

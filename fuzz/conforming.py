@@ -92,6 +92,7 @@ class Settings:
             rate=None,
             durations=self.durations,
             grace_s=self.grace_s,
+            sends_any_header=True,
         )
 
 

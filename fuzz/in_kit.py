@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -64,12 +65,14 @@ def examine_kit(
     traffic: Traffic = kit_traffic,
     calls_max: int = CALLS_MAX,
     allow_restore: bool = True,
+    stop_after: int | None = None,
 ) -> ParticipantReport:
     """Test servers of the kit; each sequence gets a fresh one. Takes no time but that of the computation."""
 
     async def tested(root: Path) -> ParticipantReport:
         async with serving(source) as (transport, clock, renew):
             options = _options(profile, root, traffic, seed=seed, calls_max=calls_max, allow_restore=allow_restore)
+            options = replace(options, stop_after=stop_after)
             return await examine(KIT_ORIGIN, transport, clock, options, renew=renew)
 
     with tempfile.TemporaryDirectory(prefix="quiesce-fuzz-") as folder:
@@ -114,4 +117,5 @@ def _options(
         ids_max=calls_max,
         rate=None,
         grace_s=GRACE_S,
+        sends_any_header=True,
     )

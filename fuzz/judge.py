@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
+from quiesce.fsm.fence import FenceState
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fuzz.findings import Finding
 from quiesce.fuzz.matching import expectations, is_replay, matches
@@ -49,7 +50,8 @@ class Judge:
         owes_restore: Iterable[bool] = (False,),
         unnamed: Callable[[str], str] = str,
     ) -> None:
-        worlds = [World(owes_restore=owes) for owes in owes_restore]
+        # a process that owes a restore serves nothing from its start
+        worlds = [World(fence=FenceState(closed=owes), owes_restore=owes) for owes in owes_restore]
         self._subject = subject
         self._profile = profile
         self._muted = frozenset(muted)
@@ -129,11 +131,12 @@ class Judge:
         if not before or self.strict:
             return
         if not closed:
-            self._break_in_table("data.closed", "refused while admission is closed", got, explained=explained)
+            self._break(RULE_BY_ID["data.closed"], "refused while admission is closed", got, explained=explained)
         elif any(world.fence.active is None for world in before):
-            self._break_in_table("data.closed-for-nobody", "admitted: no id holds it", got, explained=explained)
+            rule = RULE_BY_ID["data.closed-for-nobody"]
+            self._break(rule, "admitted: no id holds it", got, explained=explained)
         else:
-            self._break_in_table("data.open", "admitted", got, explained=explained)
+            self._break(RULE_BY_ID["data.open"], "admitted", got, explained=explained)
 
     def check(self, rule_id: str, *, holds: bool, expected: str, got: str) -> None:
         """A rule that needs no world: whether it holds."""
@@ -221,9 +224,6 @@ class Judge:
         rule = RULE_BY_ID["fence.wrong-phase"] if row is None else rule_of_row(self._subject.role, row)
         self._break(rule, expected, got, explained=explained)
 
-    def _break_in_table(self, rule_id: str, expected: str, got: str, *, explained: bool) -> None:
-        self._break(RULE_BY_ID[rule_id], expected, got, explained=explained)
-
     def _break(self, rule: Rule, expected: str, got: str, *, explained: bool) -> None:
         self.exercised.add(rule.id)
         known = rule.known.get(self._profile)
@@ -240,6 +240,7 @@ def _most_telling(possible: Iterable[Due]) -> FenceRow | None:
     dues = tuple(possible)
     telling = [due.via for due in dues if due.via is not None and due.via.effects[-1] in _MADE_TO_WAIT]
     telling += [due.row for due in dues if "end_waiting_prepare" in due.row.effects]
+    telling += [due.row for due in dues if not is_replay(due)]
     return next(iter((*telling, *(due.row for due in dues))), None)
 
 

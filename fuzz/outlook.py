@@ -47,9 +47,11 @@ class Outlook:
         return False if served else True if quiet else None
 
     def circumstances(self, *, drained: bool | None = None) -> Circumstances:
-        """What can happen by itself now."""
+        """What can happen by itself now. What is surely being served has not drained."""
         if self._place.subject.role is not Role.POLICY:
             drained = True
+        elif drained is None and self._surroundings.surely_served():
+            drained = False
         over = self._place.clock.monotonic() >= self.polled_until
         return Circumstances(drained, self._ends, grace_may_be_over=over)
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from quiesce.fsm.vocabulary import Role
-from quiesce.fuzz.line import Line
+from quiesce.fuzz.account import Account
+from quiesce.fuzz.place import Place
+from quiesce.fuzz.recovery import Recovery
 from quiesce.fuzz.steps import DataKind
-from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.surroundings import Surroundings
-from quiesce.fuzz.traffic import Traffic
 from quiesce.fuzz.wording import Durations
-from quiesce.participants.identity import AttemptId
 
 __all__ = ["measured"]
 
@@ -23,25 +22,27 @@ SHORT_S_MAX: Final = 2.0
 SHARE: Final = 3
 ROOM: Final = 3.0
 LEAST_S: Final = 1.0
+_SYMBOL: Final = "p"
 
 
-async def measured(subject: Subject, line: Line, traffic: Traffic, durations: Durations, prefix: str) -> Durations:
-    """``durations`` with the participant's own pace; as they are where there is no traffic to measure it by."""
-    kinds = _KINDS.get(subject.role, ())
-    surroundings = Surroundings(subject, line, traffic, replace(durations, work_s=WORK_S_MAX))
+async def measured(place: Place) -> Durations:
+    """The durations of ``place`` with the participant's own pace; as they are where no traffic can measure it."""
+    kinds = _KINDS.get(place.subject.role, ())
+    if not kinds:
+        return place.durations
+    bindings = place.new_bindings()
+    surroundings = Surroundings(place.subject, place.line, place.traffic, replace(place.durations, work_s=WORK_S_MAX))
     took_s = 0.0
     for kind in kinds:
-        began_at = line.clock.monotonic()
-        work = await surroundings.begin("measured", AttemptId(f"{prefix}-measured", 0), kind)
+        began_at = place.clock.monotonic()
+        work = await surroundings.begin(_SYMBOL, bindings.attempt(_SYMBOL), kind)
         if work is None:
-            return durations
+            return place.durations
         await asyncio.wait({work.task}, timeout=WORK_S_MAX)
-        took_s = max(took_s, line.clock.monotonic() - began_at)
-    await surroundings.forsake()
-    if not kinds:
-        return durations
+        took_s = max(took_s, place.clock.monotonic() - began_at)
+    await Recovery(place, bindings, Account(), surroundings).leave_open([], 0.0, gone=False)
     short_s = min(max(took_s / SHARE, SHORT_S_MIN), SHORT_S_MAX)
-    return replace(durations, short_s=short_s, work_s=took_s * ROOM + LEAST_S)
+    return replace(place.durations, short_s=short_s, work_s=took_s * ROOM + LEAST_S)
 
 
 _KINDS: Final = {

@@ -151,6 +151,7 @@ def machine_over(
                 root=Path(folder),
                 allow_restore=allow_restore,
                 durations=KIT_DURATIONS,
+                sends_any_header=True,
             )
             async with serving(source) as (transport, clock, _):
                 yield await _arrived(KIT_ORIGIN, Line(transport, clock), options)

@@ -26,6 +26,7 @@ class Place:
         root_is_shared: whether the participant surely sees ``root`` as well.
         may_restore: whether restores may be sent.
         alone: whether nobody else uses the participant.
+        sends_any_header: whether the transport can carry a header that is not ASCII.
         owes_restore: what is known of whether it owes a restore.
     """
 
@@ -40,6 +41,7 @@ class Place:
     root_is_shared: bool = True
     may_restore: bool = False
     alone: bool = True
+    sends_any_header: bool = False
     owes_restore: tuple[bool, ...] = (False,)
     _runs: int = 0
     _own_ids: int = 0

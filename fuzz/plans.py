@@ -55,12 +55,14 @@ class Abilities:
         may_export: whether commits may be sent.
         may_restore: whether restores may be sent.
         waits_for_grace: whether there is time to wait until an incomplete prepare is given up.
+        sends_any_header: whether the transport can carry a header that is not ASCII; over HTTP ours cannot.
     """
 
     kinds: frozenset[DataKind] = frozenset()
     may_export: bool = False
     may_restore: bool = False
     waits_for_grace: bool = False
+    sends_any_header: bool = False
 
 
 def abilities_of(place: Place) -> Abilities:
@@ -71,6 +73,7 @@ def abilities_of(place: Place) -> Abilities:
         may_export=place.root is not None and place.subject.declaration.exports,
         may_restore=place.may_restore,
         waits_for_grace=place.durations.grace_s is not None,
+        sends_any_header=place.sends_any_header,
     )
 
 
@@ -140,7 +143,7 @@ class Planner:
             else CallStep(operation=operation, bearer=Bearer.MISSING)
         )
         for bearer in Bearer:
-            if bearer is not Bearer.GOOD:
+            if bearer is not Bearer.GOOD and (bearer is not Bearer.NOT_ASCII or self._abilities.sends_any_header):
                 yield CallStep(operation=operation, bearer=bearer)
 
     # ---- the cover

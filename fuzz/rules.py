@@ -52,6 +52,10 @@ class Need(StrEnum):
     """A place where the participant may export (``--checkpoint-dir``)."""
     RESTORE = "leave to restore"
     """Restores may be sent (``--allow-restore``)."""
+    ANY_HEADER = "an in-process transport"
+    """One that can carry a header that is not ASCII."""
+    GRACE = "time to wait"
+    """For an incomplete prepare to be given up (``--wait-grace-s``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,19 @@ FENCE_RULES: Final[tuple[Rule, ...]] = (
         rows=(on(answer="refuse_not_a_policy"), on(_E.STATUS, answer="refuse_invalid_phase")),
     ),
     Rule(
+        "fence.late-end",
+        "An operation that ends after its id was used up answers stale_checkpoint and touches nobody's fence.",
+        "4.2, F14, F15, F16",
+        roles=_WAITING,
+        known=gym_a("late-end-overwrites", "a late end overwrites the fence of whoever holds it by then (F14 to F16)"),
+        needs=_BY_TRAFFIC,
+        rows=(on(*ENDS, answer="refuse_stale_checkpoint"),),
+    ),
+    Rule(
         "fence.used-up-id",
         "A used-up id never acts again: everything but its resume is refused with stale_checkpoint.",
         "4.2 F1, F12",
-        rows=(on(*_BUT_RESUME, answer="refuse_stale_checkpoint"),),
+        rows=(on(*_BUT_RESUME, *ENDS, answer="refuse_stale_checkpoint"),),
     ),
     Rule(
         "fence.repeated-resume",
@@ -153,23 +162,18 @@ FENCE_RULES: Final[tuple[Rule, ...]] = (
         roles=_AGENT,
         known=gym_a("incomplete-prepare-forgotten", "an incomplete prepare frees the id and stays closed (9 #7)"),
         needs=_BY_TRAFFIC,
-        rows=(on(_E.PREPARE_INCOMPLETE, answer="answer_outcome"),),
+        rows=(
+            on(_E.PREPARE_INCOMPLETE, answer="answer_outcome"),
+            on(_E.PREPARE_FAILED, answer="answer_outcome"),
+        ),
     ),
     Rule(
         "fence.failed-prepare",
         "What a failed prepare closed it reopens, and its id is free.",
         "4.6, 9 #10",
-        roles=_WAITING,
+        roles=_RESOURCES,
         needs=_BY_TRAFFIC,
         rows=(on(_E.PREPARE_FAILED, answer="answer_outcome"),),
-    ),
-    Rule(
-        "fence.late-end",
-        "An operation that ends after its id was used up answers stale_checkpoint and touches nobody's fence.",
-        "4.2, F14, F15, F16",
-        known=gym_a("late-end-overwrites", "a late end overwrites the fence of whoever holds it by then (F14 to F16)"),
-        needs=_BY_TRAFFIC,
-        rows=(on(*ENDS, answer="refuse_stale_checkpoint"),),
     ),
     Rule(
         "fence.drain",
@@ -185,7 +189,7 @@ FENCE_RULES: Final[tuple[Rule, ...]] = (
         "An incomplete prepare that nobody repeats is given up some time after its deadline: it reopens by itself.",
         "4.5, 9 #7",
         roles=_AGENT,
-        needs=_BY_TRAFFIC,
+        needs=frozenset({Need.TRAFFIC, Need.GRACE}),
         rows=(on(_E.GRACE_PASSED),),
     ),
     Rule(

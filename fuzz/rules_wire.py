@@ -61,7 +61,13 @@ _BEARER: Final = (
         "3.3",
         roles=EVERY_ROLE,
     ),
-    Rule("bearer.not-ascii", "A header that is not ASCII is refused like any wrong one.", "9 #41", roles=EVERY_ROLE),
+    Rule(
+        "bearer.not-ascii",
+        "A header that is not ASCII is refused like any wrong one.",
+        "9 #41",
+        roles=EVERY_ROLE,
+        needs=frozenset({Need.ANY_HEADER}),
+    ),
     Rule(
         "bearer.last",
         "A malformed call without a bearer gets 422 (or 401), and nothing else.",
