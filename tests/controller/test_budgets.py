@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from support.fleet import FENCES, Fleet, keep
-from support.virtual_loop import VirtualClock, virtual_time
+from support.virtual_loop import virtual_time
 from support.wiretap import TappedCall, Wiretap
 
 from quiesce.controller import DeadlineExceeded, RestoreFailed
+from quiesce.controller.clock import Clock
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.trace import TraceRecord
@@ -29,7 +30,7 @@ EXPORT_OF_POLICY = "POST /ng-control/v1/model-checkpoint/commit"
 class Phases:
     """When each state of the transaction began."""
 
-    clock: VirtualClock
+    clock: Clock
     began_s: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, trace: TraceRecord) -> None:

@@ -118,9 +118,9 @@ async def test_what_is_asked_for_too_early_says_so(tmp_path: Path) -> None:
         for early in (lambda: cut.directory, lambda: cut.wire_id, lambda: cut.result):
             with pytest.raises(ConfigurationError, match="step-1"):
                 early()
-        for early in (lambda: restore.directory, lambda: restore.wire_id, lambda: restore.result):
+        for too_early in (lambda: restore.directory, lambda: restore.wire_id, lambda: restore.result):
             with pytest.raises(ConfigurationError, match=r"entered|no result"):
-                early()
+                too_early()
         with pytest.raises(InvalidIdentity, match="label"):
             await controller.begin_cut("../x")
         async with cut:

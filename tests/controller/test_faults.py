@@ -97,8 +97,9 @@ def test_any_single_call_of_a_cut_may_go_wrong(tmp_path: Path, fence: FenceVaria
     sites = list(dict.fromkeys(run_virtual(run_cut(tmp_path / "clean", fence, None))))
     assert len(sites) >= 40
     for number, site in enumerate(sites):
+        plan = ScriptedFaults({(site.participant, site.call, site.nth): fault})
         try:
-            run_virtual(run_cut(tmp_path / str(number), fence, ScriptedFaults({tuple(site): fault})))
+            run_virtual(run_cut(tmp_path / str(number), fence, plan))
         except BaseException as error:
             error.add_note(f"at {site}, {fault}")
             raise

@@ -97,7 +97,7 @@ NAMED_BY_HTTP = ("html 502", "truncated", "other instance", "no body 204", "wron
 @pytest.fixture(autouse=True)
 def looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An export that looks wrong is read again after a while; here the while is nothing."""
-    monkeypatch.setitem(SnapshotStore.__init__.__kwdefaults__, "sleep", lambda _seconds: None)
+    monkeypatch.setitem(SnapshotStore.__init__.__kwdefaults__ or {}, "sleep", lambda _seconds: None)
 
 
 async def busy(fence: FenceVariant) -> tuple[Fleet, list[asyncio.Task[Any]]]:

@@ -96,13 +96,14 @@ def test_what_goes_wrong_is_logged_by_name(tmp_path: Path, logged: Logged) -> No
         network = fleet.transport()
         tap = Wiretap(network)
         async with fleet.controller(tmp_path, transport=tap, observers=(raises,), straggler_after_s=2.0) as controller:
-            fleet.stuck("slow")
+            slow = fleet.stuck("slow")
             await fleet.clock.sleep(0.1)
             with pytest.raises(TimeoutError):
                 await _impatient(controller)
             tap.instead = lambda call: REFUSED if call.route == "agent-checkpoint/prepare" else None
             with pytest.raises(QuiesceError):
                 await controller.cut("step-2").__aenter__()
+            slow.cancel()
 
     scenario()
     names = {event["event"] for event in logged}

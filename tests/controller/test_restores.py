@@ -251,6 +251,7 @@ async def test_one_snapshot_is_restored_as_often_as_there_are_fresh_servers(
 ) -> None:
     """Into new processes each time; into the same ones it fails, held closed, and an abort reopens them."""
     await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
     for _ in range(2):
         fresh = Fleet(fence, restore_expected=True)
         async with fresh.controller(tmp_path) as controller:
@@ -362,7 +363,7 @@ async def test_continuations_that_are_not_wanted_are_discarded(tmp_path: Path, f
             assert tap.to(DISCARD) == []
             assert await restored.discard([unwanted, unwanted]) == (unwanted,)
             assert await restored.discard([unwanted]) == ()
-            assert restored.rollouts == ()
+            assert not restored.rollouts
         assert restored.result.discarded == (unwanted,)
         assert restored.result.rollouts == ()
         with pytest.raises(ConfigurationError, match="between restore and resume"):

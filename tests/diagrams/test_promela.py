@@ -68,7 +68,7 @@ def shape(rows: list[Parsed]) -> list[tuple[object, ...]]:
 
 def declared(table: AnyTable) -> list[Parsed]:
     """The rows of the table, in the order of their states."""
-    known = list(table.states)
+    known: list[object] = list(table.states)  # type: ignore[call-overload]  # of any table
     rows = sorted(table.rows, key=lambda row: known.index(row.source))  # stable: in a state, the order of the table
     return [(row.source.name, row.event.name, tuple(row.wants().items()), row.target.name, row.effects) for row in rows]
 

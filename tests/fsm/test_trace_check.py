@@ -41,9 +41,9 @@ def aborted(fleet: Fleet) -> Fleet:
 RUNS: dict[str, Callable[[Fleet], Fleet]] = {"clean": clean, "troubled": troubled, "aborted": aborted}
 
 
-def records(run: Callable[[Fleet], Fleet], **options: DrainMode) -> list[TraceRecord]:
+def records(run: Callable[[Fleet], Fleet], drain: DrainMode = DrainMode.OVERLAPPED) -> list[TraceRecord]:
     """What a run records."""
-    fleet = run(Fleet(policy(), agent(), resources(), **options))
+    fleet = run(Fleet(policy(), agent(), resources(), drain=drain))
     return [command.trace for command in fleet.log if isinstance(command, m.Record)]
 
 
