@@ -21,6 +21,7 @@ import diagram_speed
 import explorer_speed
 import journal_groups
 import reply_memory
+import spin_beside
 import table_step
 from measured import Measured
 
@@ -36,6 +37,7 @@ def main() -> int:
         *asyncio.run(reply_memory.measure()),
         *asyncio.run(journal_groups.measure()),
         *explorer_speed.measure(),
+        *spin_beside.measure(),
         *diagram_speed.measure(),
     ]
     if as_json:
