@@ -357,13 +357,13 @@ async def test_continuations_that_are_not_wanted_are_discarded(tmp_path: Path, f
     tap = Wiretap(fresh.transport())
     async with fresh.controller(tmp_path, transport=tap) as controller:
         async with controller.restore("step-1") as restored:
-            assert restored.rollouts == (unwanted,)
+            assert list(restored.rollouts) == [unwanted]
             with pytest.raises(ConfigurationError, match="other attempt 3 is not in snapshot"):
                 await restored.discard([unwanted, AttemptId("other", 3)])
             assert tap.to(DISCARD) == []
             assert await restored.discard([unwanted, unwanted]) == (unwanted,)
             assert await restored.discard([unwanted]) == ()
-            assert not restored.rollouts
+            assert list(restored.rollouts) == []
         assert restored.result.discarded == (unwanted,)
         assert restored.result.rollouts == ()
         with pytest.raises(ConfigurationError, match="between restore and resume"):
