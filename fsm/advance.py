@@ -165,7 +165,8 @@ def _on_recover(draft: Draft, event: m.Recover) -> None:
     draft.decided = event.published
     for index, spec in enumerate(draft.plan.members):
         if spec.key in event.touched:
-            draft.edit(index, state=ParticipantState.UNKNOWN)
+            # the controller before us may have sent a resume while a call of its own ran: a 200 alone proves nothing
+            draft.edit(index, state=ParticipantState.UNKNOWN, overlapped=True)
             draft.linger(index, Verb.CLOSE)
     _request(draft, TransactionEvent.RECOVER)
 

@@ -88,19 +88,24 @@ class RowChange:
         if self.target not in targets or unknown:
             what = f"effect {unknown}" if unknown else f"state '{self.target[:80]}'"
             raise DefinitionError(f"table {self.table} has no {what}; a change stays within the table's words")
-        return row, replace(row, target=targets[self.target], effects=self.effects)
+        refuses = row.refusal and self.effects == row.effects
+        return row, replace(row, target=targets[self.target], effects=self.effects, refusal=refuses)
 
 
 class ChangedEngine:
     """Another engine, some of whose rows are taken for others. Holds no state of its own."""
 
     def __init__(self, changes: Iterable[RowChange], inner: Engine = TableEngine()) -> None:  # noqa: B008 - stateless
-        self._changed: Final = dict(change.rows() for change in changes)
+        # fences of several roles and variants have rows that are equal as values
+        self._changed: Final = {
+            (change.table, before): after for change in changes for before, after in (change.rows(),)
+        }
         self._inner: Final = inner
 
     def step(self, table: Table[S, E], state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
         """As the inner engine says, or as the change has it."""
         result = self._inner.step(table, state, event, facts)
-        if isinstance(result, Accepted) and result.row in self._changed:
-            return Accepted(self._changed[result.row])
-        return result
+        if not isinstance(result, Accepted):
+            return result
+        changed = self._changed.get((table.name, result.row))
+        return result if changed is None else Accepted(changed)

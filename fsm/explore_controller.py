@@ -17,6 +17,7 @@ from quiesce.fsm.advance import advance
 from quiesce.fsm.engine import Engine, TableEngine
 from quiesce.fsm.explore_site import Fault, Flight
 from quiesce.fsm.rows import Accepted
+from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
 from quiesce.fsm.transaction import Plan, State, initial_state
 from quiesce.fsm.vocabulary import ParticipantKey
@@ -31,7 +32,9 @@ class Controller(NamedTuple):
     """The core, its armed timers, what it waits for beside calls, and what the world knows better than it.
 
     ``published``: the snapshot stands in its place. ``told_to_abort``: somebody asked for an abort of a
-    restore by name.
+    restore by name. ``hasty``: something was asked for before it was recorded. ``contradicted``: an export that is not
+    what it was said to be did not end the cut. ``noted``: whom the durable records name as touched, where the
+    controller may die; ``recovered``: it has.
     """
 
     core: State
@@ -39,6 +42,10 @@ class Controller(NamedTuple):
     errands: frozenset[Errand] = frozenset()
     published: bool = False
     told_to_abort: bool = False
+    hasty: bool = False
+    contradicted: bool = False
+    noted: frozenset[ParticipantKey] = frozenset()
+    recovered: bool = False
 
 
 class Moved(NamedTuple):
@@ -57,10 +64,15 @@ class ControllerStep(NamedTuple):
     event: m.Event
     publishes: bool = False
     waits_for: int | None = None
+    orphans: bool = False
+    """Whether everything that was on its way has lost its client."""
 
 
+_UNTOUCHED: Final = ParticipantState.IDLE
 _ALWAYS_FIRE: Final = frozenset({m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF, m.Timer.PROBE})
-_OVER: Final = frozenset({TransactionState.RESUMED, TransactionState.ABORTED})
+_S = TransactionState
+_OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
+_TOWARDS_PUBLICATION: Final = frozenset({_S.COMMITTING, _S.COMMITTED, _S.PUBLISHING, _S.PUBLISHED, _S.RESUMING})
 _ASKED: Final[Mapping[TransactionState, m.Event]] = {
     TransactionState.IDLE: m.Begin(),
     TransactionState.PAUSED: m.CommitRequested(),
@@ -71,10 +83,11 @@ _ASKED: Final[Mapping[TransactionState, m.Event]] = {
 
 @dataclass(frozen=True)
 class ControllerAutomaton:
-    """Everything that can happen to the controller of one plan, on an engine."""
+    """Everything that can happen to the controller of one plan, on an engine; with ``dies`` it may die at any time."""
 
     plan: Plan
     engine: Engine = TableEngine()  # noqa: RUF009 - it has no state
+    dies: bool = False
 
     def initial(self) -> Controller:
         """Before the transaction begins."""
@@ -95,6 +108,8 @@ class ControllerAutomaton:
 
     def _move(self, controller: Controller, event: m.Event) -> Moved:
         """Take one event in and note what it asks for."""
+        if isinstance(event, m.Recover):
+            controller = Controller(initial_state(self.plan), noted=controller.noted, published=controller.published)
         core, commands = advance(controller.core, event, self.engine)
         calls = tuple(
             (self.plan.index[command.key], Flight(command.leg, command.verb, command.id_index))
@@ -102,14 +117,23 @@ class ControllerAutomaton:
             if isinstance(command, m.Call)
         )
         barrier = any(isinstance(command, m.Record) and command.barrier for command in commands)
-        return Moved(_noted(controller, core, event, commands), calls, barrier)
+        target = _noted(controller, core, event, commands)
+        if _is_hasty(controller.core, core, commands):
+            target = target._replace(hasty=True)
+        if self.dies and barrier:
+            target = target._replace(noted=target.noted | _touched(core))
+        if isinstance(event, m.Recover):
+            target = target._replace(recovered=True)
+        return Moved(target, calls, barrier)
 
     def _move_unrecorded(self, controller: Controller, event: m.Event) -> Moved:
-        """Take one event in whose barrier record fails: nothing of its batch is done, and all of it is reported."""
+        """Take one event in whose barrier record fails: no call of its batch leaves, nothing is published, and both are
+        told before the failure is, as the runner does it."""
         core, commands = advance(controller.core, event, self.engine)
-        moved = Moved(_noted(controller, core, event, ()))
+        done = tuple(command for command in commands if not isinstance(command, m.Record | m.Call | m.Publish))
+        moved = Moved(_noted(controller, core, event, done))
         calls: list[tuple[int, Flight]] = []
-        for told in (m.RecordFailed(), *_undone(commands)):
+        for told in (*_undone(commands), m.RecordFailed()):
             moved = self._move(moved.target, told)
             calls += moved.calls
         return Moved(moved.target, tuple(calls))
@@ -118,6 +142,9 @@ class ControllerAutomaton:
         """Everything that can come to the controller from elsewhere than a participant."""
         yield from self._timers(controller)
         yield from self._requests(controller)
+        if self.dies and controller.core.transaction not in _OVER and controller.core.transaction is not _S.IDLE:
+            event = m.Recover(controller.published, controller.noted)
+            yield ControllerStep("the controller dies, and another recovers", Fault.CONTROLLER, event, orphans=True)
         for errand in sorted(controller.errands, key=str):
             yield from _errand_ends(errand, published=controller.published)
 
@@ -148,11 +175,34 @@ class ControllerAutomaton:
         return isinstance(self.engine.step(TRANSACTION, state, event, {}), Accepted)
 
 
+def _is_hasty(before: State, after: State, commands: tuple[m.Command, ...]) -> bool:
+    """Whether the batch asks for something that must be durable before, with no barrier in front of it (contract 4, 5)."""
+    recorded = False
+    for command in commands:
+        recorded = recorded or (isinstance(command, m.Record) and command.barrier)
+        if isinstance(command, m.Publish) and not recorded:
+            return True
+        if isinstance(command, m.Call) and command.leg is m.Leg.FORWARD and not recorded:
+            place = before.plan.index[command.key]
+            if before.members[place].state is _UNTOUCHED and after.members[place].state is not _UNTOUCHED:
+                return True
+    return False
+
+
+def _touched(core: State) -> frozenset[ParticipantKey]:
+    members = zip(core.plan.members, core.members, strict=True)
+    return frozenset(spec.key for spec, member in members if member.state is not _UNTOUCHED)
+
+
 def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[m.Command, ...]) -> Controller:
     told = controller.told_to_abort or (core.plan.is_restore and isinstance(event, m.AbortRequested))
+    refused = isinstance(event, m.Verification) and not event.accepted and core.transaction in _TOWARDS_PUBLICATION
+    kept = controller._replace(
+        core=core, told_to_abort=told, contradicted=controller.contradicted or (refused and not core.plan.is_restore)
+    )
     if core.transaction in _OVER:
         # nothing that still fires or is answered can move it any more
-        return Controller(core, published=controller.published, told_to_abort=told)
+        return kept._replace(armed=frozenset(), errands=frozenset(), noted=frozenset())
     armed, errands = set(controller.armed), set(controller.errands)
     if isinstance(event, m.TimerFired):
         armed.discard((event.timer, event.key))
@@ -164,7 +214,7 @@ def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[
             armed.discard((command.timer, command.key))
         elif isinstance(command, m.Consult | m.Verify | m.Publish | m.Probe):
             errands.add(command)
-    return Controller(core, frozenset(armed), frozenset(errands), controller.published, told)
+    return kept._replace(armed=frozenset(armed), errands=frozenset(errands))
 
 
 def _answers(event: m.Event, errand: Errand) -> bool:

@@ -25,7 +25,7 @@ from quiesce.fsm.explore_properties import (
     is_over,
     seen_in,
 )
-from quiesce.fsm.explore_site import Fault, Flight, Sight, Site, runs_on
+from quiesce.fsm.explore_site import Fault, Flight, Past, Sight, Site, orphaned, runs_on
 from quiesce.fsm.explore_tables import ControllerMarks, Local, Move, PartTables, SiteMarks, SystemTables, Told
 from quiesce.fsm.fence import FenceState
 from quiesce.fsm.tables.fence import FenceEvent
@@ -99,6 +99,7 @@ class _SitePart:
         self._added: dict[tuple[int, Flight], int] = {}
         self._marks: dict[int, SiteMarks] = {}
         self._broken: dict[tuple[int, int], int] = {}
+        self._orphaned: dict[int, int] = {}
 
     def steps(self, number: int) -> tuple[Local, ...]:
         known = self._steps.get(number)
@@ -123,14 +124,25 @@ class _SitePart:
             known = self._added[number, flight] = self.sites.number(self.sites.values[number].with_flight(flight))
         return known
 
+    def orphaned(self, number: int) -> int:
+        """The site after its controller has died."""
+        known = self._orphaned.get(number)
+        if known is None:
+            known = self._orphaned[number] = self.sites.number(orphaned(self.sites.values[number]))
+        return known
+
     def marks(self, number: int) -> SiteMarks:
         """What the participant is seen as."""
         known = self._marks.get(number)
         if known is None:
             site = self.sites.values[number]
+            # a process that died after it was read at the cut took nothing with it that is not exported, or refused
+            gone, exported = (False, False)
+            if site.past is not None:
+                gone, exported = site.past.restarted and site.past.shown, site.past.exported
             known = self._marks[number] = SiteMarks(
-                site.fence.closed and not site.work,
-                site.fence.record(0, FenceEvent.COMMIT) is not None,
+                gone or (site.fence.closed and not site.work),
+                exported or site.fence.record(0, FenceEvent.COMMIT) is not None,
                 not runs_on(self.automaton.spec, site),
             )
         return known
@@ -146,7 +158,7 @@ class _SitePart:
         """What has been enumerated of it so far."""
         name = self.automaton.spec.key.name
         marks = {number: self.marks(number) for number in sorted(self._steps)}
-        return PartTables(name, self._steps, self._added, marks, self._broken)
+        return PartTables(name, self._steps, self._added, marks, self._broken, self._orphaned)
 
 
 class System:
@@ -252,6 +264,8 @@ class System:
     def _tell(self, state: Whole, told: Told, found: list[tuple[str, Whole]]) -> None:
         after = list(state)
         after[-2] -= told.cost
+        if told.orphans:
+            after[1:-2] = [part.orphaned(number) for part, number in zip(self._parts, state[1:-2], strict=True)]
         if told.publishes:
             after[0] = self._published(state[0])
             after[-1] |= 0 if self._is_whole(state) else PUBLISHED_WHOLE
@@ -295,6 +309,7 @@ class System:
                     self._events.number(step.event),
                     step.publishes,
                     _NOTHING if step.waits_for is None else step.waits_for,
+                    step.orphans,
                 )
                 for step in self._automaton.steps(self._controllers.values[number])
             )
@@ -337,9 +352,10 @@ class System:
         return known
 
     def _first(self, automaton: SiteAutomaton) -> Site:
+        past = Past() if automaton.restarts else None
         if self.setup.fresh_processes and automaton.spec.role is Role.RESOURCES:
-            return Site(FenceState(closed=True), owes=True)
-        return Site()
+            return Site(FenceState(closed=True), owes=True, past=past)
+        return Site(past=past)
 
 
 def _price(fault: Fault | None) -> tuple[int, int]:

@@ -16,7 +16,19 @@ from typing import Final
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.explore_answers import answer_outcome, end_outcome, event_of, reading
-from quiesce.fsm.explore_site import CLIENTLESS, INTRUDER, Fault, Flight, Sight, Site, SiteStep, Stage, answered
+from quiesce.fsm.explore_site import (
+    CLIENTLESS,
+    HARMLESS,
+    INTRUDER,
+    Fault,
+    Flight,
+    Past,
+    Sight,
+    Site,
+    SiteStep,
+    Stage,
+    answered,
+)
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, Handler, fence_step
 from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
 from quiesce.fsm.transaction import MemberSpec
@@ -38,19 +50,20 @@ _ENDINGS: Final = {
 _FAILING: Final = frozenset(
     {FenceEvent.PREPARE_FAILED, FenceEvent.COMMIT_FAILED, FenceEvent.RESTORE_FAILED, FenceEvent.RESUME_FAILED}
 )
-_HARMLESS: Final = frozenset({Verb.INSPECT, Verb.ACKNOWLEDGE})
 
 
 @dataclass(frozen=True)
 class SiteAutomaton:
     """Everything that can happen at one participant of a given fence variant.
 
-    With ``keeps_results`` an agent's finished work leaves a result that must be owned before the agent is ready.
+    With ``keeps_results`` an agent's finished work leaves a result that must be owned before the agent is ready. With
+    ``restarts`` its process may be replaced by another one that remembers nothing.
     """
 
     spec: MemberSpec
     variant: FenceVariant
     keeps_results: bool = False
+    restarts: bool = False
     engine: Engine | None = None
     """What chooses the fence's rows, where it is not their own table."""
 
@@ -103,12 +116,14 @@ class SiteAutomaton:
             waits = flight.stage is Stage.PARKED
             kept = rest.with_flight(flight._replace(stage=Stage.PARKED_ADRIFT)) if waits else rest
             yield SiteStep(f"{flight} is given up while it runs", Fault.ABANDONED, kept, self._failed(flight))
+        elif flight.stage is Stage.BROKEN:
+            yield SiteStep(f"{flight} breaks off", None, rest, self._failed(flight))
 
     def _lose(self, rest: Site, flight: Flight) -> Iterator[SiteStep]:
         failed, never = self._failed(flight), self._failed(flight, maybe_applied=False)
         yield SiteStep(f"{flight} never leaves", Fault.LOSS, rest, never)
         yield SiteStep(f"{flight} is lost", Fault.LOSS, rest, failed)
-        if flight.verb not in _HARMLESS:
+        if flight.verb not in HARMLESS:
             adrift = rest.with_flight(flight._replace(stage=Stage.ADRIFT))
             yield SiteStep(f"{flight} is given up before it arrives", Fault.ABANDONED, adrift, failed)
             echo = rest.with_flight(flight._replace(stage=Stage.ECHO))
@@ -129,7 +144,8 @@ class SiteAutomaton:
 
     def _deliver(self, site: Site, flight: Flight, action: str) -> Iterator[SiteStep]:
         if flight.verb is Verb.INSPECT:
-            yield SiteStep(action, None, answered(site, flight, reading(site.fence, flight.id_index)))
+            read = reading(site.fence, flight.id_index)
+            yield SiteStep(action, None, answered(_read(site, read), flight, self._as_heard(site, flight, read)))
         elif flight.verb is Verb.ACKNOWLEDGE:
             yield SiteStep(action, None, answered(site._replace(unowned=False), flight, Outcome.ACKNOWLEDGED))
         elif self._settles_work(site, flight):
@@ -149,18 +165,27 @@ class SiteAutomaton:
         signal = FenceSignal(event, flight.id_index, drained=not working, owes_restore=site.owes)
         step = self._fence_step(site.fence, signal)
         after = self._stepped(site, step, working=working)
+        if _trespasses(site, signal, step):
+            after = after._replace(trespassed=True)
         if flight.verb is Verb.RETIRE and step.refusal is None:
             after = self._finish_work(after)
         return SiteStep(action, None, self._answer(after, flight, event, step), sight=_sight(site, signal, step))
 
-    @staticmethod
-    def _answer(site: Site, flight: Flight, event: FenceEvent, step: FenceStep) -> Site:
+    def _as_heard(self, site: Site, flight: Flight, outcome: Outcome) -> Outcome:
+        """An answer of another process than the one that was read is not believed, where it names its process."""
+        names = site.past is not None and site.past.restarted and self.variant is FenceVariant.STRICT
+        if not names or flight.leg is m.Leg.RELEASE:
+            return outcome
+        return Outcome.CHANGED if flight.verb is Verb.INSPECT else Outcome.LIED
+
+    def _answer(self, site: Site, flight: Flight, event: FenceEvent, step: FenceStep) -> Site:
         clientless = flight.stage in CLIENTLESS
         if step.answer in {"start_operation", "join_running"}:
             return site if clientless else site.with_flight(flight._replace(stage=Stage.WORKING))
         if step.answer == "wait_for_running":
             return site.with_flight(flight._replace(stage=Stage.PARKED_ADRIFT if clientless else Stage.PARKED))
-        return answered(site, flight, answer_outcome(event, flight.id_index, step, working=site.work))
+        outcome = answer_outcome(event, flight.id_index, step, working=site.work)
+        return answered(site, flight, self._as_heard(site, flight, outcome))
 
     # what runs, and what happens by itself
 
@@ -177,11 +202,13 @@ class SiteAutomaton:
         after = self._stepped(site, step, working=site.work)
         if event is FenceEvent.RESTORE_DONE and step.refusal is None:
             after = after._replace(owes=False)
+        if event is FenceEvent.COMMIT_DONE and handler.id == 0 and step.refusal is None and after.past is not None:
+            after = after._replace(past=after.past._replace(exported=True))
         if event is FenceEvent.RESUME_DONE and handler.id == INTRUDER:
             after = after._replace(intruded=False)
         for flight in after.flights:
             if flight.stage is Stage.WORKING and self._is_of(flight, handler):
-                after = answered(after.without(flight), flight, outcome)
+                after = answered(after.without(flight), flight, self._as_heard(site, flight, outcome))
         whose = "" if handler.id == 0 else f" #{handler.id}"
         fault = Fault.FAILURE if event in _FAILING else None
         action = f"{handler.operation}{whose} ends: {event}"
@@ -206,6 +233,8 @@ class SiteAutomaton:
         if fence.phase is FencePhase.PREPARING and fence.unattended and FenceEvent.GRACE_PASSED in self.known:
             step = self._fence_step(fence, FenceSignal(FenceEvent.GRACE_PASSED, fence.active))
             yield SiteStep("nobody polls for too long", Fault.DEADLINE, self._stepped(site, step, working=site.work))
+        if site.past is not None and not site.past.restarted and site.past.read:
+            yield SiteStep("its process is restarted", Fault.RESTART, _restarted(site, site.past))
         free = fence.active is None and fence.phase is FencePhase.IDLE
         if (site.intruded or free) and not any(handler.id == INTRUDER for handler in fence.running):
             yield self._intruded(site)
@@ -234,6 +263,27 @@ class SiteAutomaton:
         return site._replace(fence=step.state, work=working and step.state.closed)
 
 
+def _read(site: Site, found: Outcome) -> Site:
+    """The site once its capabilities were read, where that is remembered."""
+    if site.past is None or site.past.restarted:
+        return site
+    shown = site.past.shown or found is Outcome.HELD_PREPARED
+    return site._replace(past=site.past._replace(read=True, shown=shown))
+
+
+def _restarted(site: Site, past: Past) -> Site:
+    """Another process in its place: open, with nothing in flight, and with no memory of any id.
+
+    A call that was sent to a process dies with it: its connection breaks, and the next process never sees it.
+    """
+    flights = [
+        flight if flight.stage is Stage.ANSWERED else flight._replace(stage=Stage.BROKEN)
+        for flight in site.flights
+        if flight.stage not in CLIENTLESS
+    ]
+    return Site(past=past._replace(restarted=True), flights=tuple(sorted(flights, key=repr)))
+
+
 def _can_end(site: Site, event: FenceEvent) -> bool:
     """Whether the operation can come to this end by what is in flight."""
     if event is FenceEvent.PREPARE_READY:
@@ -241,6 +291,12 @@ def _can_end(site: Site, event: FenceEvent) -> bool:
     if event in {FenceEvent.PREPARE_DRAINING, FenceEvent.PREPARE_INCOMPLETE}:
         return site.work or site.unowned
     return True
+
+
+def _trespasses(site: Site, signal: FenceSignal, step: FenceStep) -> bool:
+    """Whether the step takes a participant from an id that holds it, for another one or for nobody."""
+    holder = site.fence.active
+    return holder is not None and holder != signal.id and step.state.active != holder
 
 
 def _sight(site: Site, signal: FenceSignal, step: FenceStep) -> Sight:

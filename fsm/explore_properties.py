@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from quiesce.fsm import messages as m
 from quiesce.fsm.explore_answers import reading
 from quiesce.fsm.explore_controller import Controller
-from quiesce.fsm.explore_site import Site, is_unsettled, mixes_ids
+from quiesce.fsm.explore_site import Flight, Site, is_unsettled, mixes_ids
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TransactionState
-from quiesce.fsm.transaction import is_owed
-from quiesce.fsm.vocabulary import Outcome
+from quiesce.fsm.transaction import State, is_owed
+from quiesce.fsm.vocabulary import Outcome, Phase, Role, Verb
 
 __all__ = [
     "ALWAYS",
@@ -51,7 +52,18 @@ ALWAYS: Final = (
     Claim("settled_is_open", "whoever is reported open is open"),
     Claim("settled_takes_next_cut", "whoever is reported open has a fence that the next cut can take"),
     Claim("settled_is_quiet", "nothing of ours that could close runs, or is on its way, at whoever is reported open"),
-    Claim("restored_is_held", "what is restored stays closed until it is released or an abort is asked for"),
+    Claim(
+        "restored_is_held",
+        "what is restored stays closed, while its process lives, until it is released or an abort is asked for",
+    ),
+    Claim("published_verified", "what is published was checked against what each participant said, and none differed"),
+    Claim("recorded_before_done", "a first call and a publication are asked for behind a durable record"),
+    Claim(
+        "reopened_in_order", "resources, policies, agents are reopened in this order, but for who lags or is given up"
+    ),
+    Claim("frozen_after_parked", "resources are frozen for a cut only when every agent stands at it"),
+    Claim("held_by_its_holder", "nobody is opened or taken over under an id that does not hold them"),
+    Claim("bystanders_left_alone", "an auxiliary model is read and nothing else"),
 )
 """What must hold in every state, by place."""
 
@@ -65,6 +77,7 @@ SOMETIMES: Final = (
     Claim("healed", "a resume refused from idle was healed by a pause, and everybody accepts work"),
     Claim("fresh_id", "a fresh id was used up, and everybody accepts work"),
     Claim("held_by_other", "another controller's id holds a participant, and it is left alone"),
+    Claim("recovered", "a controller that took over brings everybody to accept work"),
     Claim("waited", "an outstanding call was waited for before a participant was called open"),
 )
 """What some state must have, by place."""
@@ -80,6 +93,18 @@ _OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
 _UNDONE: Final = frozenset({_S.ABORTING, _S.ABORTED, _S.IN_DOUBT_UNPUBLISHED})
 _DOUBT: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED})
 _HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
+_TURN: Final = {Role.RESOURCES: 0, Role.POLICY: 1, Role.AGENT: 2}
+"""Who is reopened when (wire-protocol 5.6); told here once more, since PHASES is what is held against it."""
+_GIVEN_UP: Final = frozenset({ReleaseState.UNPROVEN, ReleaseState.OWES_RESTORE})
+_CONVERSING: Final = (
+    frozenset(ReleaseState)
+    - _GIVEN_UP
+    - {
+        ReleaseState.NOT_DUE,
+        ReleaseState.RELEASED,
+        ReleaseState.HELD_BY_OTHER,
+    }
+)
 _WAITING: Final = frozenset({ReleaseState.AWAITING_OUTSTANDING, ReleaseState.SETTLING})
 
 
@@ -99,6 +124,12 @@ def broken_by_controller(controller: Controller) -> int:
     if core.plan.is_restore and state in _UNDONE and not controller.told_to_abort:
         touched = any(member.state is not ParticipantState.IDLE for member in core.members)
         bits |= _BIT["restore_undone_by_request"] if touched else 0
+    if controller.published and (controller.contradicted or _is_unchecked(controller)):
+        bits |= _BIT["published_verified"]
+    if controller.hasty:
+        bits |= _BIT["recorded_before_done"]
+    if not _is_in_order(core):
+        bits |= _BIT["reopened_in_order"]
     if (state in _OVER and named) or (state in _DOUBT and not named):
         bits |= _BIT["doubt_has_a_name"]
     return bits
@@ -110,6 +141,12 @@ def broken_by_site(controller: Controller, place: int, site: Site) -> int:
     # a process that expects a restore began closed by itself; another controller's pause is not ours
     closed = site.fence.closed and not site.owes and not site.intruded
     bits = 0
+    if site.trespassed:
+        bits |= _BIT["held_by_its_holder"]
+    if spec.role is Role.AUXILIARY and (site.fence.closed or any(_disturbs(flight) for flight in site.flights)):
+        bits |= _BIT["bystanders_left_alone"]
+    if spec.role is Role.RESOURCES and closed and controller.core.transaction is _S.DRAINING:
+        bits |= 0 if _agents_stand(controller.core) else _BIT["frozen_after_parked"]
     if mixes_ids(spec, site):
         bits |= _BIT["one_id_at_a_time"]
     if closed and not is_owed(member):
@@ -121,9 +158,44 @@ def broken_by_site(controller: Controller, place: int, site: Site) -> int:
             bits |= _BIT["settled_takes_next_cut"]
         if is_unsettled(spec, site):
             bits |= _BIT["settled_is_quiet"]
-    if controller.core.transaction in _HOLDING and member.state is ParticipantState.RESTORED and not site.fence.closed:
+    gone = site.past is not None and site.past.restarted
+    held = controller.core.transaction in _HOLDING and member.state is ParticipantState.RESTORED and not gone
+    if held and not site.fence.closed:
         bits |= _BIT["restored_is_held"]
     return bits
+
+
+def _is_unchecked(controller: Controller) -> bool:
+    return any(isinstance(errand, m.Verify) for errand in controller.errands)
+
+
+def _is_in_order(core: State) -> bool:
+    """Whether nobody is being reopened before everybody whose turn is earlier."""
+    asked = [
+        _TURN.get(spec.role, 0)
+        for spec, member in zip(core.plan.members, core.members, strict=True)
+        if member.release in _CONVERSING
+    ]
+    last = max(asked, default=0)
+    return all(
+        _TURN.get(spec.role, last) >= last
+        or not is_owed(member)
+        or member.release in _GIVEN_UP
+        or _TURN[spec.role] < core.lagging
+        for spec, member in zip(core.plan.members, core.members, strict=True)
+    )
+
+
+def _disturbs(flight: Flight) -> bool:
+    return flight.verb is not Verb.INSPECT
+
+
+def _agents_stand(core: State) -> bool:
+    return all(
+        member.state is ParticipantState.PAUSED
+        for spec, member in zip(core.plan.members, core.members, strict=True)
+        if spec.role is Role.AGENT and Phase.PREPARE in spec.phases
+    )
 
 
 def seen_in(controller: Controller) -> frozenset[str]:
@@ -135,6 +207,7 @@ def seen_in(controller: Controller) -> frozenset[str]:
     if core.transaction in _OVER:
         if any(member.release is ReleaseState.HELD_BY_OTHER for member in core.members):
             seen.add("held_by_other")
+        seen |= {"recovered"} if controller.recovered else set()
         seen |= {"healed"} if any(member.heals for member in core.members) else set()
         seen |= {"fresh_id"} if any(member.id_index for member in core.members) else set()
     if any(member.release in _WAITING for member in core.members):

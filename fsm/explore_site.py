@@ -14,7 +14,9 @@ from quiesce.fsm.vocabulary import Outcome, Verb
 
 __all__ = [
     "CLIENTLESS",
+    "HARMLESS",
     "INTRUDER",
+    "Past",
     "Fault",
     "Flight",
     "Sight",
@@ -24,6 +26,7 @@ __all__ = [
     "answered",
     "is_unsettled",
     "mixes_ids",
+    "orphaned",
     "runs_on",
 ]
 
@@ -49,6 +52,10 @@ class Fault(IntEnum):
     """Somebody tries again what rests."""
     INTRUDER = 8
     """Another controller's cut closes a participant under its own id."""
+    RESTART = 9
+    """A participant's process dies, and another one answers in its place: open, and without any memory."""
+    CONTROLLER = 10
+    """The controller dies; another one recovers from what is durable."""
 
 
 INTRUDER: Final = "another's"
@@ -69,10 +76,14 @@ class Stage(IntEnum):
     PARKED_ADRIFT = 5
     ECHO = 6
     """A second copy that the network made; nobody knows of it."""
+    BROKEN = 7
+    """Its handler died with the process, and its client has not noticed yet."""
 
 
 CLIENTLESS: Final = frozenset({Stage.ADRIFT, Stage.PARKED_ADRIFT, Stage.ECHO})
 """Stages of calls whose answer nobody waits for."""
+HARMLESS: Final = frozenset({Verb.INSPECT, Verb.ACKNOWLEDGE})
+"""Calls that change nothing at a fence, wherever they arrive."""
 _UNDELIVERED: Final = frozenset({Stage.REQUESTED, Stage.ADRIFT, Stage.ECHO})
 _CLOSING: Final = frozenset({FenceEvent.PREPARE, FenceEvent.COMMIT, FenceEvent.RESTORE})
 
@@ -90,11 +101,26 @@ class Flight(NamedTuple):
         return f"{self.verb} #{self.id_index}" if self.id_index else self.verb.value
 
 
+class Past(NamedTuple):
+    """What has happened at a participant whose process may be restarted.
+
+    ``read``: its capabilities were read by the transaction, so that it is known which process was meant. ``shown``: it
+    was read standing at the cut. ``exported``: its export is complete. ``restarted``: another process answers now.
+    """
+
+    read: bool = False
+    shown: bool = False
+    exported: bool = False
+    restarted: bool = False
+
+
 class Site(NamedTuple):
     """All of one participant that matters.
 
     ``work`` is something in flight while it is closed; ``owes`` a restore that the process expects; ``unowned`` a
-    finished result that the trainer does not own yet; ``intruded`` that another controller has closed it.
+    finished result that the trainer does not own yet; ``intruded`` that another controller has closed it;
+    ``trespassed`` that a call opened it, or took it over, under an id that did not hold it. ``past`` is what is
+    remembered of it where its process may be restarted.
     """
 
     fence: FenceState = FenceState()
@@ -102,6 +128,8 @@ class Site(NamedTuple):
     owes: bool = False
     unowned: bool = False
     intruded: bool = False
+    trespassed: bool = False
+    past: Past | None = None
     flights: tuple[Flight, ...] = ()
 
     def with_flight(self, flight: Flight) -> Site:
@@ -130,6 +158,19 @@ class SiteStep(NamedTuple):
     target: Site
     event: m.Event | None = None
     sight: Sight = Sight()
+
+
+def orphaned(site: Site) -> Site:
+    """The site after its controller has died: what was on its way still arrives, and nobody waits for it."""
+    flights: list[Flight] = []
+    for flight in site.flights:
+        if flight.stage in CLIENTLESS:
+            flights.append(flight)
+        elif flight.stage is Stage.REQUESTED and flight.verb not in HARMLESS:
+            flights.append(flight._replace(stage=Stage.ADRIFT))
+        elif flight.stage is Stage.PARKED:
+            flights.append(flight._replace(stage=Stage.PARKED_ADRIFT))
+    return site._replace(flights=tuple(sorted(flights, key=repr)))
 
 
 def answered(site: Site, flight: Flight, outcome: Outcome) -> Site:

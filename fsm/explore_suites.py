@@ -22,6 +22,7 @@ __all__ = ["SUITES", "suite"]
 
 _V = FenceVariant
 _ALL_PHASES: Final = frozenset(Phase)
+_PHASES: Final = {Role.AUXILIARY: frozenset({Phase.PREFLIGHT})}
 _DRAIN_ONLY: Final = _ALL_PHASES - {Phase.COMMIT, Phase.RESTORE}
 
 
@@ -53,6 +54,8 @@ _CLASSES: Final = (
     _Class("deadline", Fault.DEADLINE, ("in_doubt",), ("in_doubt", "restore_failed")),
     _Class("store", Fault.STORE, ("publish_unknown",), ("restore_failed",)),
     _Class("intruder", Fault.INTRUDER, ("held_by_other",), ("held_by_other",)),
+    _Class("restart", Fault.RESTART),
+    _Class("controller", Fault.CONTROLLER, ("recovered",)),
 )
 
 _Pair = tuple[tuple[Role, FenceVariant], tuple[Role, FenceVariant]]
@@ -61,6 +64,7 @@ SUITES: Final[Mapping[str, tuple[_Pair, ...]]] = {
     "strict": (
         ((Role.POLICY, _V.STRICT), (Role.AGENT, _V.STRICT)),
         ((Role.POLICY, _V.STRICT), (Role.RESOURCES, _V.STRICT)),
+        ((Role.POLICY, _V.STRICT), (Role.AUXILIARY, _V.STRICT)),
     ),
     "gym_a_single": (
         ((Role.POLICY, _V.GYM_A_SINGLE), (Role.AGENT, _V.GYM_A_SINGLE)),
@@ -92,18 +96,24 @@ def suite(name: str, times: int = 1) -> tuple[Setup, ...]:
 def _setups(name: str, pair: _Pair, times: int) -> Iterator[Setup]:
     """Everything about one pair; the automata are shared, so that they are enumerated once."""
     specs = tuple(_spec(role, variant) for role, variant in pair)
-    sites = {keeps: _sites(pair, specs, keeps_results=keeps) for keeps in (False, True)}
+    sites: dict[Fault | None, tuple[SiteAutomaton, ...]] = {
+        fault: _sites(pair, specs, fault) for fault in (None, Fault.FAILURE, Fault.RESTART)
+    }
     for is_restore in (False, True):
         if is_restore and any(variant is _V.GYM_A_COORDINATOR for _, variant in pair):
             continue  # a coordinator's control application has no restore (F23)
         plain = ControllerAutomaton(Plan(specs, is_restore))
         watching = ControllerAutomaton(Plan(specs, is_restore, watches_stragglers=True, restarts_stragglers=True))
+        dying = ControllerAutomaton(Plan(specs, is_restore), dies=True)
+        controllers: dict[Fault | None, ControllerAutomaton] = {Fault.DEADLINE: watching, Fault.CONTROLLER: dying}
         for faults in _CLASSES:
+            if is_restore and faults.fault is Fault.CONTROLLER:
+                continue  # what a recovery does with a restore is not decided here
             own = {} if faults.fault is None else {faults.fault: times}
             yield Setup(
                 name=f"{name}: {_title(pair)}, {'restore' if is_restore else 'cut'}, {faults.name}",
-                controller=watching if faults.fault is Fault.DEADLINE else plain,
-                sites=sites[faults.fault is Fault.FAILURE],
+                controller=controllers.get(faults.fault, plain),
+                sites=sites.get(faults.fault, sites[None]),
                 budgets={Fault.ABORT: 1, Fault.RETRY: 1, **own},
                 expects=_expected(pair, faults, is_restore=is_restore),
                 waives={**faults.waives, **(faults.waives_recorded if _has_recorded_agent(pair) else {})},
@@ -111,16 +121,17 @@ def _setups(name: str, pair: _Pair, times: int) -> Iterator[Setup]:
             )
 
 
-def _sites(pair: _Pair, specs: tuple[MemberSpec, ...], *, keeps_results: bool) -> tuple[SiteAutomaton, ...]:
+def _sites(pair: _Pair, specs: tuple[MemberSpec, ...], fault: Fault | None) -> tuple[SiteAutomaton, ...]:
+    keeps_results, restarts = fault is Fault.FAILURE, fault is Fault.RESTART
     return tuple(
-        SiteAutomaton(spec, variant, keeps_results and spec.role is Role.AGENT)
+        SiteAutomaton(spec, variant, keeps_results and spec.role is Role.AGENT, restarts)
         for spec, (_, variant) in zip(specs, pair, strict=True)
     )
 
 
 def _spec(role: Role, variant: FenceVariant) -> MemberSpec:
     coordinator = variant is _V.GYM_A_COORDINATOR
-    phases = _DRAIN_ONLY if coordinator else _ALL_PHASES
+    phases = _DRAIN_ONLY if coordinator else _PHASES.get(role, _ALL_PHASES)
     return MemberSpec(ParticipantKey("main", role.value), role, phases, refuses_idle_resume=coordinator)
 
 

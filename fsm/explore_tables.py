@@ -29,7 +29,10 @@ class Local(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Something that the controller meets by itself; ``waits_for`` is the place that must be quiet, or -1."""
+    """Something that the controller meets by itself; ``waits_for`` is the place that must be quiet, or -1.
+
+    With ``orphans`` every call on its way loses its client first: each site goes where ``PartTables.orphaned`` says.
+    """
 
     action: str
     need: int
@@ -37,6 +40,7 @@ class Told(NamedTuple):
     event: int
     publishes: bool
     waits_for: int
+    orphans: bool
 
 
 class Move(NamedTuple):
@@ -75,6 +79,8 @@ class PartTables(NamedTuple):
     marks: Mapping[int, SiteMarks]
     broken: Mapping[tuple[int, int], int]
     """By (controller, site), for each pair that was met in a state."""
+    orphaned: Mapping[int, int]
+    """By site, where the controller died while it stood so."""
 
 
 class SystemTables(NamedTuple):

@@ -9,9 +9,9 @@ The contract of a runner, in this order for each batch of commands:
 1. Post events one at a time, each to the state that the last one returned. One task does this, nobody else.
 2. Perform the commands of a batch in their order. Nothing after a ``Record`` with ``barrier`` is done before that
    record, and every record before it, is durable.
-3. If a barrier record fails, post ``RecordFailed``, and for every command of the batch that was not performed the
-   event by which it fails: ``CallFailed(maybe_applied=False)`` for a call, ``NOT_PUBLISHED`` for ``Publish``. A
-   record without barrier that fails is posted as ``RecordFailed`` too and holds nothing back.
+3. If a barrier record fails, make no call of the batch and publish nothing; post the event by which each of them
+   fails, ``CallFailed(maybe_applied=False)`` or ``NOT_PUBLISHED``, and then ``RecordFailed``. A record without
+   barrier that fails is posted as ``RecordFailed`` too and holds nothing back.
 4. A participant is recorded as possibly paused *before* its first call leaves: that record and the call are in one
    batch, with the barrier between them.
 5. The decision is durable before the rename: ``Record(barrier=True)`` precedes ``Publish``.

@@ -70,6 +70,7 @@ class Taking(_Strict):
     refuses_idle_resume: bool = False
     exports_elsewhere: bool = False
     keeps_results: bool = False
+    restarts: bool = False
 
     @classmethod
     def of(cls, site: SiteAutomaton) -> Self:
@@ -84,6 +85,7 @@ class Taking(_Strict):
             refuses_idle_resume=spec.refuses_idle_resume,
             exports_elsewhere=spec.exports_elsewhere,
             keeps_results=site.keeps_results,
+            restarts=site.restarts,
         )
 
     def spec(self) -> MemberSpec:
@@ -101,6 +103,7 @@ class Explored(_Strict):
     watches_stragglers: bool
     restarts_stragglers: bool
     fresh_processes: bool
+    controller_dies: bool
     participants: Annotated[tuple[Taking, ...], Field(min_length=1, max_length=16)]
     faults: dict[str, Annotated[int, Field(ge=0, le=TIMES_MAX)]]
 
@@ -115,6 +118,7 @@ class Explored(_Strict):
             watches_stragglers=plan.watches_stragglers,
             restarts_stragglers=plan.restarts_stragglers,
             fresh_processes=setup.fresh_processes,
+            controller_dies=setup.controller.dies,
             participants=tuple(Taking.of(site) for site in setup.sites),
             faults={fault.name.lower(): setup.budgets[fault] for fault in Fault if setup.budgets.get(fault)},
         )
@@ -211,9 +215,9 @@ class Counterexample(_Strict):
         chosen = self.engine(engine)
         setup = Setup(
             name=self.setup.name,
-            controller=ControllerAutomaton(self.setup.plan(), chosen),
+            controller=ControllerAutomaton(self.setup.plan(), chosen, self.setup.controller_dies),
             sites=tuple(
-                SiteAutomaton(taking.spec(), taking.fence, taking.keeps_results, chosen)
+                SiteAutomaton(taking.spec(), taking.fence, taking.keeps_results, taking.restarts, chosen)
                 for taking in self.setup.participants
             ),
             budgets={Fault[name.upper()]: times for name, times in self.setup.faults.items()},

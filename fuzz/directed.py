@@ -178,6 +178,8 @@ class Journey:
         self.command = command
         self.request = replace(request, timeout_s=_FOREVER_S, query=_without_wait(request))
         self.delivered: asyncio.Task[ControlReply] | None = None
+        self.is_broken = False
+        """Whether the process that it was sent to has died before it answered."""
         self.client: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
 
     @property

@@ -123,7 +123,17 @@ class _Stage:
     async def _played(self, replayed: Replayed) -> StackReplay:
         discovered = await discover(self._config(), self._inner, self._clock)
         runner, records, snapshot = self._opened(discovered)
-        script = Script(runner, records, snapshot, self._transport, self._inner, self._actors, self._clock, self._own)
+        script = Script(
+            runner,
+            records,
+            snapshot,
+            self._transport,
+            self._inner,
+            self._actors,
+            self._clock,
+            self._own,
+            self._restart,
+        )
         try:
             for number, moment in enumerate(replayed.moments, start=1):
                 try:
@@ -145,11 +155,20 @@ class _Stage:
         if not any(taking.role is Role.POLICY for taking in takings):
             takings = (*takings, _bystander(takings[0]))
         for taking in takings:
-            actor = Actor(taking, self._clock, restore_expected=fresh and taking.role is Role.RESOURCES)
-            self._actors[taking.name] = actor
-            self._inner.mount(f"http://{taking.name}", actor.app)
-            if actor.model_server is not None:
-                self._inner.mount(_beside(taking.name), actor.model_server)
+            self._mount(Actor(taking, self._clock, restore_expected=fresh and taking.role is Role.RESOURCES))
+
+    def _mount(self, actor: Actor) -> None:
+        name = actor.taking.name
+        self._actors[name] = actor
+        self._inner.mount(f"http://{name}", actor.as_served())
+        if actor.model_server is not None:
+            self._inner.mount(_beside(name), actor.model_server)
+
+    async def _restart(self, name: str) -> None:
+        """Another process answers from now on; what the old one still does is its own."""
+        old = self._actors[name]
+        self._mount(Actor(old.taking, self._clock))
+        await old.leave()
 
     async def _save(self) -> None:
         """What a restore restores: an undirected cut of such servers, whose processes are gone afterwards."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from quiesce.controller.requests import control_request
@@ -29,6 +29,7 @@ from quiesce.fuzz.stage import Actor
 from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.participants.dialects.base import CallSpec
 from quiesce.participants.dialects.gym_a import GymA
+from quiesce.participants.errors import UnsupportedVerb
 from quiesce.participants.identity import healing_id
 from quiesce.transport.port import ControlReply, Transport
 
@@ -79,6 +80,7 @@ class Script:
         actors: Mapping[str, Actor],
         clock: VirtualClock,
         own: Callable[[bool], None],
+        restart: Callable[[str], Awaitable[None]],
     ) -> None:
         self._runner = runner
         self._records = records
@@ -88,6 +90,7 @@ class Script:
         self._actors = actors
         self._clock = clock
         self._own = own
+        self._restart = restart
         self._echoes: dict[str, list[Journey]] = {}
         self._adrift: dict[str, list[Journey]] = {}
         self._background: list[asyncio.Task[ControlReply]] = []
@@ -196,15 +199,16 @@ class Script:
 
     def _waiting(self, found: re.Match[str], *, delivered: bool) -> Journey:
         """The call of that name whose client waits for it."""
-        journeys = [
-            journey
-            for journey in self._transport.journeys.get(f"{self._deployment}/{found['name']}", [])
-            if not journey.client.done() and journey.name == found["call"]
-            if (journey.delivered is not None) is delivered
-        ]
+        waiting = [one for one in self._waiting_for(found) if not one.is_broken]
+        journeys = [one for one in waiting if (one.delivered is not None) is delivered]
         if not journeys:
             raise NoCounterpart("the controller has made no such call, or it is over")
         return journeys[0]
+
+    def _waiting_for(self, found: re.Match[str]) -> list[Journey]:
+        """The calls of that name whose client has heard nothing yet."""
+        journeys = self._transport.journeys.get(f"{self._deployment}/{found['name']}", [])
+        return [one for one in journeys if not one.client.done() and one.name == found["call"]]
 
     def _left(self, where: dict[str, list[Journey]], found: re.Match[str]) -> Journey:
         journeys = where.get(f"{found['name']}: {found['call']}")
@@ -241,6 +245,24 @@ class Script:
     async def _unattended(self, _found: re.Match[str]) -> None:
         await self._clock.sleep(60.0)
 
+    async def _restarts(self, found: re.Match[str]) -> None:
+        name = found["name"]
+        for journey in self._transport.journeys.get(f"{self._deployment}/{name}", []):
+            journey.is_broken = not journey.is_answered
+        for where in (self._adrift, self._echoes):
+            for call in [call for call in where if call.startswith(f"{name}: ")]:
+                del where[call]
+        await self._restart(name)
+
+    async def _breaks_off(self, found: re.Match[str]) -> None:
+        journeys = [one for one in self._waiting_for(found) if one.is_broken]
+        if not journeys:
+            raise NoCounterpart("no such call has lost its process")
+        journeys[0].fail(left=True)
+
+    async def _dies(self, _found: re.Match[str]) -> None:
+        raise NoCounterpart("a controller that takes over what another one left is not there yet")
+
     async def _intrudes(self, found: re.Match[str]) -> None:
         actor, verb = self._actor(found), Verb.CLOSE if found["word"] == "pauses" else Verb.RELEASE
         taking = actor.taking
@@ -251,7 +273,10 @@ class Script:
             checkpoint_id=self.intruder_id,
             deadline_ts=self._clock.now_ts() + 5.0,
         )
-        wire = GymA().call(spec)
+        try:
+            wire = GymA().call(spec)
+        except UnsupportedVerb as error:
+            raise NoCounterpart(str(error)) from None
         request = control_request(
             wire, base_url=f"http://{taking.name}", participant=f"main/{taking.name}", timeout_s=3600
         )
@@ -280,6 +305,9 @@ class Script:
             (rf"{_AT}(?P<operation>\w+?)(?: #(?P<id>[^:]+))? ends: (?P<end>\w+)", _ends),
             (rf"{_AT}what is in flight ends", _work_ends),
             (rf"{_AT}nobody polls for too long", _unattended),
+            (rf"{_AT}its process is restarted", _restarts),
+            (rf"{_AT}{_CALL} breaks off", _breaks_off),
+            ("the controller dies, and another recovers", _dies),
             (rf"{_AT}another controller (?P<word>pauses|resumes) it", _intrudes),
         )
     )

@@ -8,7 +8,7 @@ of every operation that a fence starts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,11 +19,12 @@ from quiesce.fuzz.counterexample import Taking
 from quiesce.fuzz.errors import MissingExtra
 from quiesce.fuzz.kit import KIT_TOKEN
 from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER
 from quiesce.participants.identity import AttemptId
 
 try:
     from quiesce.participants import server
-    from quiesce.participants.server.answers import Answer, Receive, Scope, Send, send_answer
+    from quiesce.participants.server.answers import Answer, ASGIApp, Receive, Scope, Send, send_answer
     from quiesce.participants.server.control import MountedServer
     from quiesce.participants.server.errors import RefusalCode
     from quiesce.participants.server.fence import Call, Ending
@@ -51,7 +52,8 @@ class Actor:
         self._clock = clock
         self._gates: dict[tuple[str, FenceEvent], asyncio.Future[bool]] = {}
         self._work_ends = asyncio.Event()
-        self._parting = asyncio.Event()
+        self._asked_to_park = asyncio.Event()
+        """Told to the execution when a prepare begins to wait for it: one between two boundaries comes to the next."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._attempts = 0
         self._holds = True
@@ -69,6 +71,10 @@ class Actor:
     def let_operations_run(self) -> None:
         """Hold nothing back any more."""
         self._holds = False
+
+    def as_served(self) -> ASGIApp:
+        """The application as it is called: recorded servers do not name their process in their replies."""
+        return self.app if self.taking.fence is FenceVariant.STRICT else _nameless(self.app)
 
     # the script's hand
 
@@ -104,7 +110,6 @@ class Actor:
 
     async def leave(self) -> None:
         """End everything that still runs here."""
-        self._parting.set()
         self._work_ends.set()
         for gate in self._gates.values():
             if not gate.done():
@@ -163,6 +168,7 @@ class Actor:
             self._gates[asked.checkpoint_id, asked.event] = gate
             if not await gate:
                 raise server.ControlRefusal(_failure(self.taking.role, asked.event), "it fails, as the script has it")
+            self._asked_to_park.set()
             return await real(deadline)
 
         return run
@@ -198,8 +204,10 @@ class Actor:
             if self.taking.keeps_results:
                 execution.finish({"id": f"result-{attempt.rollout_id}"})
                 return
-            await execution.commit_boundary(agent_state={"turn": 1})
-            await self._parting.wait()
+            while True:
+                await execution.commit_boundary(turn_index=1, agent_state={"turn": 1})
+                await self._asked_to_park.wait()
+                self._asked_to_park.clear()
 
 
 def _failure(role: Role, event: FenceEvent) -> RefusalCode:
@@ -207,6 +215,18 @@ def _failure(role: Role, event: FenceEvent) -> RefusalCode:
     if role is Role.POLICY and event in {FenceEvent.PREPARE, FenceEvent.RESUME}:
         return RefusalCode.MISSING_WORKERS
     return _FAILURES[role]
+
+
+def _nameless(app: ASGIApp) -> ASGIApp:
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        async def told(message: MutableMapping[str, Any]) -> None:
+            named = INSTANCE_HEADER.encode()
+            message["headers"] = [pair for pair in message.get("headers", ()) if pair[0].lower() != named]
+            await send(message)
+
+        await app(scope, receive, told)
+
+    return served
 
 
 async def _nothing(_attempt: AttemptId) -> Mapping[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.planted import BUGS, searched, setups
+from support.planted_bugs import BUGS, searched, setups
 
 from quiesce.fsm.engine import TableEngine
 from quiesce.fsm.errors import DefinitionError
@@ -49,7 +49,7 @@ def test_an_action_that_is_not_possible_is_refused_by_number() -> None:
 
 def test_a_state_without_a_way_out_is_told_from_one_with_it() -> None:
     """A deadlock shows in its last state only; what can be recovered from does not show as lost."""
-    found = searched(BUGS["back-off is not armed"])
+    found = searched("back-off is not armed")
     deadlock = next(verdict for verdict in found.violations() if verdict.kind is Kind.NO_DEADLOCK)
     sound = System(setups()[BUGS["back-off is not armed"].where])
     state = follow(sound, deadlock.trace or ())[-1].state

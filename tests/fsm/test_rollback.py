@@ -82,6 +82,15 @@ def test_200_to_a_repeated_resume_is_read_again_if_the_first_one_overlapped() ->
     assert fleet.at is S.ABORTED
 
 
+def test_200_to_whoever_takes_over_is_read_again() -> None:
+    """The controller before may have sent a resume while a call of its own ran, and cannot be asked (F1, F16)."""
+    fleet = Fleet(policy()).ask(m.Recover(published=False, touched=frozenset({policy().key})))
+    fleet.script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE)
+    fleet.fire(m.Timer.OUTSTANDING, "policy").answer("policy", Verb.RELEASE, Outcome.RELEASED).run()
+    assert conversation(fleet) == ["release", "inspect", "release #1", "inspect #1"]
+    assert fleet.at is S.ABORTED
+
+
 def test_200_after_a_call_that_got_lost_waits_until_its_handler_cannot_run() -> None:
     """A lost call is outstanding until its deadline plus skew, which only the runner's timer knows."""
     fleet = outstanding(Outcome.RELEASED).answer("policy", Verb.CLOSE, Outcome.LOST).run()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.counterexamples import counterexample_of, row_bugs
-from support.planted import setups
+from support.planted_bugs import setups
 
 from quiesce.fsm import explore_changes
 from quiesce.fsm.explore import Kind, explore
@@ -90,7 +90,7 @@ def _edited(*path: str | int, to: object) -> str:
         (_edited("setup", "faults", "gremlins", to=1), r"line \d+: there is no class of faults 'gremlins'"),
         (_edited("setup", "faults", "abort", to=9), r"line \d+: setup.faults.abort"),
         (_edited("setup", "participants", 1, "fence", to="gym_a_coordinator"), r"line \d+: no fence 'gym_a"),
-        (_edited("setup", "participants", 1, "name", to="../agent"), r"line 34: setup.participants.1.name"),
+        (_edited("setup", "participants", 1, "name", to="../agent"), r"line 36: setup.participants.1.name"),
         (_edited("setup", "participants", 1, "name", to="policy"), r"line \d+: participants named twice"),
         (_edited("claim", "name", to="peace"), r"line \d+: no property is called 'peace'"),
         (_edited("changes", 0, "row", to="nowhere"), r"line \d+: table PARTICIPANT has no row 'nowhere'"),
@@ -132,9 +132,8 @@ def test_other_tables_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_are_found_in_any_layout() -> None:
     """The line of a value does not depend on how the text is laid out; what is absent is where it should stand."""
     text = '{"a": [1,\n {"b":\n "x\\n{"}], "c"\n: 2}'
-    assert [line_of(text, path) for path in (["a"], ["a", 1], ["a", 1, "b"], ["c"], ["d"], ["a", 7, "z"])] == [
-        *(1, 2, 3, 4, 1, 1),
-    ]
+    paths: list[list[str | int]] = [["a"], ["a", 1], ["a", 1, "b"], ["c"], ["d"], ["a", 7, "z"]]
+    assert [line_of(text, path) for path in paths] == [1, 2, 3, 4, 1, 1]
 
 
 @pytest.mark.source
