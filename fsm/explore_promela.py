@@ -66,8 +66,8 @@ def _head(system: System, found: Exploration) -> Iterator[str]:
         "",
         "c is the state of the controller, s0, s1, ... of the participants, b what is left of the faults that may",
         "strike (two bits a class), v the violations that only a step shows. The numbers are those of the search. A",
-        "trail prints of each step who steps, its number (notes beside told_event and s0_to, s1_to, ... name it), and 0,",
-        "or 1 where the record of what the controller does about it fails.",
+        "trail prints of each step who steps, its number (notes beside told_event and s0_to, s1_to, ... name it),",
+        "and 1 where the record of what the controller does about it fails.",
     )
 
 
@@ -148,6 +148,7 @@ class _Emitted:
         yield from array("told_event", [step.event for step in told], [step.action for step in told])
         yield from array("told_need", [step.need for step in told])
         yield from array("told_publishes", [step.publishes for step in told])
+        yield from array("told_orphans", [step.orphans for step in told])
         yield from array("told_waits", [_number(step.waits_for) for step in told])
         yield from array("c_published", _column(self.tables.published, self.controllers, NOTHING))
         yield from array("c_committing", [number in self.tables.committing for number in range(self.controllers)])
@@ -187,6 +188,7 @@ class _Emitted:
         for name in ("quiesced", "exported", "quiet"):
             marks = {number: int(getattr(mark, name)) for number, mark in part.marks.items()}
             yield from array(f"{s}_{name}", _column(marks, size))
+        yield from array(f"{s}_orphaned", _column(part.orphaned, size, NOTHING))
         added = {(site, self.flights[flight]): target for (site, flight), target in part.added.items()}
         yield from Sparse(f"ADD{place}", added, rows=size, columns=len(self.flights)).lines()
         yield from Sparse(f"BROKEN{place}", part.broken, rows=self.controllers, columns=size).lines()
@@ -207,4 +209,4 @@ def _column(values: Mapping[int, int], size: int, otherwise: int = 0) -> list[in
 def _sites(part: PartTables) -> int:
     """How many numbers a participant's states take."""
     targets = (step.target for steps in part.steps.values() for step in steps)
-    return 1 + max((*part.steps, *targets, *part.added.values()))
+    return 1 + max((*part.steps, *targets, *part.added.values(), *part.orphaned.values()))

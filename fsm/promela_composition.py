@@ -58,10 +58,11 @@ def composition(shape: Shape) -> Iterator[str]:
     for place in shape.places:
         yield _CALL.format(place=place, enumerated=ENUMERATED)
     yield "     fi;\n     i++\n  :: else -> break\n  od\n}"
-    yield _CONTROLLER.format(published_whole=PUBLISHED_WHOLE, enumerated=ENUMERATED)
+    orphan = "; ".join(f"s{place} = s{place}_orphaned(s{place})" for place in shape.places)
+    yield _CONTROLLER.format(published_whole=PUBLISHED_WHOLE, enumerated=ENUMERATED, orphan=orphan)
     for place in shape.places:
         yield _SITE.format(s=f"s{place}", reused=USED_UP_IDS_STAY_SO, quiesced=QUIESCED_BEFORE_EXPORT)
-    yield from _process(shape)
+    yield from _proctype(shape)
 
 
 _CONSTANTS: Final = f"""
@@ -109,6 +110,10 @@ inline told_step(k, a) {{
   e = told_event(t);
   if
   :: told_publishes(t) -> v = (WHOLE -> v : v | {published_whole}); c = c_published(c)
+  :: else
+  fi;
+  if
+  :: told_orphans(t) -> {orphan}
   :: else
   fi;
   take(a);
@@ -170,7 +175,7 @@ def _all(mark: str, places: Iterable[int]) -> str:
     return "(" + " && ".join(("true", *(f"s{place}_{mark}(s{place})" for place in places))) + ")"
 
 
-def _process(shape: Shape) -> Iterator[str]:
+def _proctype(shape: Shape) -> Iterator[str]:
     """One option for each step that a part can have; further ones for when the record of what it causes fails."""
     yield "\nactive proctype composed() {\nend:\n  do"
     parts = {"told": shape.told} | {f"s{place}": steps for place, steps in enumerate(shape.steps)}

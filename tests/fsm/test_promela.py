@@ -50,6 +50,8 @@ COMPARED = (
     "gym_a_single: policy (gym_a_single) + resources (gym_a_single), restore, intruder",
     "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, failure",
     "mixed: policy (strict) + agent (gym_a_single), restore, loss",
+    "mixed: agent (strict) + resources (gym_a_single), cut, controller",
+    "strict: policy (strict) + agent (strict), restore, restart",
     "mixed: agent (strict) + resources (gym_a_single), cut, duplicate",
 )
 
