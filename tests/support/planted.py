@@ -1,290 +1,341 @@
-"""Planted bugs: each is one row, one guard or one order of the declarations that is changed, and what must break.
+"""The kit's servers with one bug each: what authors of servers get wrong (wire-protocol 4 and 9, F13 to F23).
 
-The search must find each of them (``tests/fsm/test_explore_mutations.py``), and what it finds can be replayed.
+A bug is planted in a copy: a table with other rows, or a part of one fresh server that behaves otherwise. What ships is
+not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
-from functools import cache
 from typing import Any
 
-from quiesce.fsm.explore import Exploration, Kind, Verdict, explore
-from quiesce.fsm.explore_changes import ChangedEngine, RowChange
-from quiesce.fsm.explore_controller import ControllerAutomaton
-from quiesce.fsm.explore_model import Setup, System
-from quiesce.fsm.explore_site import Fault
-from quiesce.fsm.explore_suites import SUITES, suite
-from quiesce.fsm.rows import Row, Table
-from quiesce.fsm.tables import PARTICIPANT, RELEASE, TRANSACTION
-from quiesce.fsm.tables.participant import ParticipantEvent, ParticipantState
-from quiesce.fsm.tables.release import ReleaseEvent, ReleaseState
-from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
+from pydantic import BaseModel, ConfigDict
 
-__all__ = ["BUGS", "Bug", "named", "searched", "setups"]
+from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceVariant
+from quiesce.fsm.tables.fence_calls import build_table
+from quiesce.fsm.tables.fence_vocabulary import FenceRow
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.in_kit import KitSource
+from quiesce.fuzz.kit import KitServer, build_kit_server
+from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.participants.server.answers import Answer, ok
+from quiesce.participants.server.fence import Call
+from quiesce.transport.inprocess import AsgiApplication
 
-AnyRow = Row[Any, Any]
-Change = Callable[[AnyRow], AnyRow]
+E = FenceEvent
+P = FencePhase
+Patch = Callable[[KitServer], None]
 
 
 @dataclass(frozen=True)
-class Bug:
-    """What is changed, where it is looked for, and what must break.
+class Planted:
+    """One bug: in whose server, what it is, and the rules of which one at least must name it."""
 
-    ``beside`` is a second change, where one alone is caught by another part of the protocol. ``budgets`` are the faults
-    that it takes, where one class of them is not enough.
-    """
-
-    table: Table[Any, Any]
-    source: Enum
-    event: Enum
-    change: Change
-    where: str
-    breaks: str
-    wants: tuple[str, ...] = ()
-    beside: Bug | None = None
-    budgets: Mapping[Fault, int] | None = None
+    name: str
+    role: Role
+    rules: frozenset[str]
+    plant: Patch
 
     @property
-    def is_of_the_controller(self) -> bool:
-        """Whether it is a matter of the controller's own tables."""
-        return all(part.table in (TRANSACTION, PARTICIPANT, RELEASE) for part in self.parts())
+    def source(self) -> KitSource:
+        """Fresh servers with the bug."""
 
-    def parts(self) -> Iterator[Bug]:
-        """This change and those beside it."""
-        yield self
-        if self.beside is not None:
-            yield from self.beside.parts()
+        def make(clock: VirtualClock) -> AsgiApplication:
+            kit = build_kit_server(self.role, clock=clock)
+            self.plant(kit)
+            return kit.app
 
-    def row_changes(self) -> list[RowChange]:
-        """The rows that this part changes, and what it makes of them."""
-        rows = [
-            row
-            for row in self.table.rows
-            if (row.source, row.event) == (self.source, self.event) and set(self.wants) <= set(row.guards)
-        ]
-        assert rows, "the row that the bug changes is gone; plant it elsewhere"
-        return [RowChange.of(self.table, row, self.change(row)) for row in rows]
+        return make
 
 
-def goes_to(target: Enum, *effects: str) -> Change:
-    """The row leads elsewhere, with other effects."""
-    return lambda row: replace(row, target=target, effects=effects)
+class Altered:
+    """Something that is as it was, but for the members that are given."""
+
+    def __init__(self, original: object, **members: object) -> None:
+        self._original = original
+        self._members = members
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the original has
+        return self._members[name] if name in self._members else getattr(self._original, name)
 
 
-def without(*effects: str) -> Change:
-    """The row forgets some of its effects."""
-    return lambda row: replace(row, effects=tuple(effect for effect in row.effects if effect not in effects))
+# ---- other rows
 
 
-T, P, R = TransactionState, ParticipantState, ReleaseState
-TE, PE, RE = TransactionEvent, ParticipantEvent, ReleaseEvent
+def with_rows(change: Callable[[FenceRow], Iterable[FenceRow]]) -> Patch:
+    """The strict table with each row replaced by what ``change`` makes of it."""
 
-STRICT_AGENT = "strict: policy (strict) + agent (strict), cut, {}"
-STRICT_RESTORE = "strict: policy (strict) + resources (strict), restore, {}"
-RECORDED = "gym_a_single: policy (gym_a_single) + agent (gym_a_single), cut, {}"
-COORDINATOR = "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, {}"
+    def plant(kit: KitServer) -> None:
+        table = FENCE[FenceVariant.STRICT, kit.role]
+        rows = _reachable([changed for row in table.rows for changed in change(row)])
+        kit.app.fence._table = build_table(f"{table.name} with a bug", table.title, rows, final=table.final)
 
-BUGS = {
-    "a drain is neither waited for nor read again": Bug(
-        PARTICIPANT,
-        P.UNKNOWN,
-        PE.STILL_DRAINING,
-        goes_to(P.PAUSED),
-        COORDINATOR.format("no fault"),
-        "published_whole",
-        ("going_forward",),
-        beside=Bug(PARTICIPANT, P.PAUSED, PE.INSPECT_DUE, goes_to(P.PAUSED, "confirm"), "", ""),
-    ),
-    "a participant is not marked before its first call": Bug(
-        PARTICIPANT,
-        P.IDLE,
-        PE.CLOSE_DUE,
-        goes_to(P.IDLE, "call_close"),
-        STRICT_AGENT.format("no fault"),
-        "closed_is_known",
-    ),
-    "an export is not waited for": Bug(
-        PARTICIPANT,
-        P.PAUSED,
-        PE.EXPORT_DUE,
-        goes_to(P.COMMITTED, "call_export", "mark_verified"),
-        STRICT_AGENT.format("no fault"),
-        "published_whole",
-    ),
-    "a lost close is taken for one that never left": Bug(
-        PARTICIPANT,
-        P.UNKNOWN,
-        PE.UNANSWERED,
-        goes_to(P.IDLE, "fail_transaction"),
-        STRICT_AGENT.format("loss"),
-        "closed_is_known",
-        ("going_forward", "tries_left", "may_have_seen_a_call"),
-    ),
-    "a resume that is refused from idle is taken for success": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.WRONG_PHASE,
-        goes_to(R.RELEASED, "report_released"),
-        COORDINATOR.format("no fault"),
-        "settled_is_open",
-    ),
-    "an outstanding call is not waited for": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.OPENED,
-        goes_to(R.RELEASED, "report_released"),
-        STRICT_AGENT.format("abandoned"),
-        "settled_is_quiet",
-        ("call_outstanding",),
-    ),
-    "a call that ended under the resume is not looked after": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.OPENED,
-        goes_to(R.RELEASED, "report_released"),
-        RECORDED.format("no fault"),
-        "settled_takes_next_cut",
-        ("overlapped",),
-    ),
-    "an orphan fence is not repaired": Bug(
-        RELEASE,
-        R.CONFIRMING,
-        RE.READ_ORPHAN,
-        goes_to(R.RELEASED, "report_released"),
-        RECORDED.format("no fault"),
-        "settled_takes_next_cut",
-        ("fresh_ids_left",),
-    ),
-    "an orphan fence is resumed under the used-up id for ever": Bug(
-        RELEASE,
-        R.CONFIRMING,
-        RE.READ_ORPHAN,
-        goes_to(R.RELEASING, "call_release"),
-        RECORDED.format("no fault"),
-        "everybody can accept work again, or is named",
-        ("fresh_ids_left",),
-    ),
-    "the idle resume is not healed": Bug(
-        RELEASE,
-        R.INSPECTING,
-        RE.READ_OPEN,
-        goes_to(R.BACKING_OFF, "arm_backoff"),
-        COORDINATOR.format("failure"),
-        "everybody can accept work again, or is named",
-        ("heals_by_pausing", "heals_left"),
-    ),
-    "a coordinator is resumed while a pause runs": Bug(
-        RELEASE,
-        R.NOT_DUE,
-        RE.RELEASE_DUE,
-        goes_to(R.RELEASING, "call_release"),
-        COORDINATOR.format("no fault"),
-        "closed_is_known",
-        ("pause_runs",),
-        budgets={Fault.ABANDONED: 1, Fault.FAILURE: 1, Fault.ABORT: 1},
-    ),
-    "a coordinator is healed while a resume runs": Bug(
-        RELEASE,
-        R.INSPECTING,
-        RE.READ_OPEN,
-        goes_to(R.CLOSING, "count_heal", "call_healing_close"),
-        COORDINATOR.format("no fault"),
-        "settled_takes_next_cut",
-        ("heals_by_pausing", "call_outstanding"),
-        budgets={Fault.ABANDONED: 1, Fault.FAILURE: 1, Fault.ABORT: 1},
-    ),
-    "another controller's conflict is believed too early": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.CONFLICT,
-        goes_to(R.HELD_BY_OTHER, "note_holder", "report_released"),
-        STRICT_AGENT.format("intruder"),
-        "closed_is_known",
-        ("overlapped",),
-    ),
-    "back-off is not armed": Bug(
-        RELEASE, R.RELEASING, RE.UNANSWERED, without("arm_backoff"), STRICT_AGENT.format("loss"), "no deadlock"
-    ),
-    "the deadline of reopening names nobody": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.EXPIRED,
-        goes_to(R.RELEASED, "report_released"),
-        STRICT_AGENT.format("deadline"),
-        "settled_is_open",
-    ),
-    "an answer from before the deadline is taken for a new one": Bug(
-        RELEASE,
-        R.UNPROVEN,
-        RE.RELEASE_DUE,
-        goes_to(R.RELEASING, "call_release"),
-        COORDINATOR.format("no fault"),
-        "settled_is_quiet",
-        ("answer_awaited",),
-        budgets={Fault.LOSS: 1, Fault.DEADLINE: 1, Fault.ABORT: 1, Fault.RETRY: 1},
-    ),
-    "an abort does not wait for the rename": Bug(
-        TRANSACTION,
-        T.PUBLISHING,
-        TE.ABORT_REQUESTED,
-        goes_to(T.ABORTING, "arm_release", "start_release"),
-        STRICT_AGENT.format("no fault"),
-        "never_published_and_aborted",
-    ),
-    "a failed record undoes what the rename decides": Bug(
-        TRANSACTION,
-        T.PUBLISHING,
-        TE.RECORD_FAILED,
-        goes_to(T.ABORTING, "arm_release", "start_release"),
-        STRICT_AGENT.format("store"),
-        "never_published_and_aborted",
-    ),
-    "an unreadable rename is taken for one that failed": Bug(
-        TRANSACTION,
-        T.PUBLISHING,
-        TE.PUBLISH_UNCERTAIN,
-        goes_to(T.ABORTING, "arm_release", "start_release"),
-        STRICT_AGENT.format("store"),
-        "never_published_and_aborted",
-    ),
-    "everybody is released before the rename": Bug(
-        TRANSACTION,
-        T.COMMITTED,
-        TE.PUBLISH_REQUESTED,
-        lambda row: replace(row, target=T.RESUMING, effects=("publish", "arm_release", "start_release")),
-        STRICT_AGENT.format("no fault"),
-        "published_whole",
-    ),
-    "a failed restore is opened": Bug(
-        TRANSACTION,
-        T.RESTORING,
-        TE.PARTICIPANT_FAILED,
-        goes_to(T.ABORTING, "arm_release", "start_release"),
-        STRICT_RESTORE.format("failure"),
-        "restore_undone_by_request",
-    ),
-}
+    return plant
 
 
-@cache
-def setups() -> dict[str, Setup]:
-    """Every set-up of every suite by name."""
-    return {setup.name: setup for name in SUITES for setup in suite(name)}
+def _reachable(rows: list[FenceRow]) -> tuple[FenceRow, ...]:
+    """The rows of states that can be reached: a bug may cut one off."""
+    reached = {P.IDLE}
+    while True:
+        found = reached | {row.target for row in rows if row.source in reached}
+        if found == reached:
+            return tuple(row for row in rows if row.source in reached)
+        reached = found
 
 
-def searched(bug: Bug) -> Exploration:
-    """The search that must find the bug; with several classes of faults it ends at the first violation."""
-    sound = setups()[bug.where]
-    engine = ChangedEngine(change for part in bug.parts() for change in part.row_changes())
-    setup = replace(sound, controller=ControllerAutomaton(sound.controller.plan, engine))
-    if bug.budgets is None:
-        return explore(System(setup), states_max=200_000)
-    return explore(System(replace(setup, budgets=bug.budgets)), states_max=200_000, stop_at_violation=True)
+def answering(row: FenceRow, *effects: str, target: FencePhase | None = None) -> FenceRow:
+    """The row with another answer."""
+    refusal = bool(effects) and effects[0].startswith("refuse_")
+    return replace(row, effects=effects, target=target or row.target, refusal=refusal)
 
 
-def named(verdict: Verdict) -> str:
-    """What a bug calls the property of a verdict."""
-    return verdict.kind.value if verdict.kind is Kind.NO_DEADLOCK else verdict.name
+def is_row(row: FenceRow, event: FenceEvent, source: FencePhase, answer: str) -> bool:
+    """Whether this is the row of a pair with this answer."""
+    return row.event is event and row.source is source and row.effects[-1:] == (answer,)
+
+
+def resume_from_idle_refused(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.RESUME, P.IDLE, "answer_now"):
+        yield answering(row, "refuse_invalid_phase")
+    else:
+        yield row
+
+
+def closed_after_failed_prepare(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.PREPARE_FAILED, P.PREPARING, "answer_outcome"):
+        yield answering(row, *(effect for effect in row.effects if effect != "open_admission"))
+    else:
+        yield row
+
+
+def resume_ends_no_prepare(row: FenceRow) -> Iterable[FenceRow]:
+    yield answering(row, *(effect for effect in row.effects if effect != "end_waiting_prepare"))
+
+
+def commit_while_draining(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.COMMIT, P.PREPARING, "refuse_invalid_phase"):
+        yield answering(row, "start_operation", target=P.COMMITTING)
+    else:
+        yield row
+
+
+def deadline_ignored(row: FenceRow) -> Iterable[FenceRow]:
+    if "deadline_passed" not in row.guards:
+        yield replace(row, guards=tuple(guard for guard in row.guards if guard != "!deadline_passed"))
+
+
+def late_end_leaves_an_orphan(row: FenceRow) -> Iterable[FenceRow]:
+    late = row.event in {E.PREPARE_FAILED, E.PREPARE_READY} and row.effects[-1] == "refuse_stale_checkpoint"
+    yield replace(row, target=P.PREPARING) if late and row.source is P.IDLE else row
+
+
+def commit_runs_again(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.COMMIT, P.COMMITTED_PAUSED, "replay_reply"):
+        yield answering(row, "refuse_invalid_phase")
+    else:
+        yield row
+
+
+def repeated_resume_is_stale(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.RESUME, row.source, "replay_reply"):
+        yield answering(row, "refuse_stale_checkpoint")
+    else:
+        yield row
+
+
+def incomplete_prepare_forgotten(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.PREPARE_INCOMPLETE, P.PREPARING, "answer_outcome"):
+        yield answering(row, "clear_active", *row.effects, target=P.IDLE)
+    else:
+        yield row
+
+
+def failed_restore_opens_the_policy(row: FenceRow) -> Iterable[FenceRow]:
+    if is_row(row, E.RESTORE_FAILED, P.RESTORING, "answer_outcome"):
+        yield answering(row, "open_admission", "clear_active", *row.effects, target=P.IDLE)
+    else:
+        yield row
+
+
+# ---- other parts
+
+
+def _calls_changed(kit: KitServer, change: Callable[[Call], Call]) -> None:
+    fence = kit.app.fence
+    decide = fence._decide
+
+    def changed(call: Call) -> Any:  # Any: an answer, now or later
+        return decide(change(call))
+
+    fence._decide = changed  # type: ignore[method-assign]  # one server is spoiled on purpose
+
+
+def drain_guard_dropped(kit: KitServer) -> None:
+    """Whatever is in flight, the fence hears that nothing is."""
+    kit.app.fence._door = Altered(kit.app.fence._door, is_drained=lambda: True)  # type: ignore[assignment]  # as above
+
+
+def id_not_compared(kit: KitServer) -> None:
+    """A call of another id is taken for one of the id that holds the fence."""
+    fence = kit.app.fence
+    _calls_changed(kit, lambda call: replace(call, checkpoint_id=str(fence.state.active or call.checkpoint_id)))
+
+
+def finished_id_acts_again(kit: KitServer) -> None:
+    """Nothing is remembered of used-up ids."""
+    fence = kit.app.fence
+
+    def forget(call: Call) -> Call:
+        fence._state = replace(fence._state, finished=frozenset())
+        return call
+
+    _calls_changed(kit, forget)
+
+
+def body_not_compared(kit: KitServer) -> None:
+    """All bodies look the same."""
+    _calls_changed(kit, lambda call: replace(call, body="the same"))
+
+
+def token_compared_loosely(kit: KitServer) -> None:
+    """Upper and lower case are the same."""
+    expected = kit.app._bearer._expected.lower()  # type: ignore[union-attr]  # it has a token
+
+    def admits(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        return any(name.lower() == b"authorization" and value.lower() == expected for name, value in headers)
+
+    kit.app._bearer = Altered(kit.app._bearer, admits=admits)  # type: ignore[assignment]  # spoiled on purpose
+
+
+def _endpoint_changed(kit: KitServer, route: str, change: Callable[[Answer], Answer]) -> None:
+    endpoints = dict(kit.app._endpoints)
+    original = endpoints[route]
+
+    async def changed(asked: BaseModel) -> Answer:
+        return change(await original(asked))
+
+    endpoints[route] = changed
+    kit.app._endpoints = endpoints
+
+
+def _fields(answer: Answer, **members: object) -> Answer:
+    if answer.status != 200 or not isinstance(answer.content, dict):
+        return answer
+    return replace(answer, content={**answer.content, **members})
+
+
+def status_lies_paused(kit: KitServer) -> None:
+    """The status says paused while calls are in flight."""
+    lie = {
+        "state": "paused",
+        "inflight_total": 0,
+        "inflight": [],
+        "per_worker": {"0": {"state": "paused", "inflight": 0}},
+    }
+    _endpoint_changed(kit, "model_status", lambda answer: _fields(answer, **lie))
+
+
+def tombstone_ignored(kit: KitServer) -> None:
+    """An aborted attempt may go on calling."""
+    gate: Any = kit.app.app
+    gate.store = Altered(gate.store, is_fenced=lambda _attempt: False)
+
+
+def unknown_receipt_taken(kit: KitServer) -> None:
+    """Every receipt is acknowledged."""
+    endpoints = dict(kit.app._endpoints)
+
+    async def acknowledge(_asked: BaseModel) -> Answer:
+        return ok({"acknowledged": True, "idempotent": False})
+
+    endpoints["acknowledge"] = acknowledge
+    kit.app._endpoints = endpoints
+
+
+def digest_made_up(kit: KitServer) -> None:
+    """The digest in the commit's reply is not that of the manifest."""
+    _endpoint_changed(kit, "resources_commit", lambda answer: _fields(answer, manifest_digest="0" * 64))
+
+
+def unknown_fields_taken(kit: KitServer) -> None:
+    """A pause may carry anything."""
+    for path, route in list(kit.app._routes.items()):
+        if route.request is not None:
+            lenient = type(route.request.__name__, (route.request,), {"model_config": ConfigDict(extra="ignore")})
+            kit.app._routes[path] = replace(route, request=lenient)
+
+
+def refusal_without_envelope(kit: KitServer) -> None:
+    """A refusal says its code somewhere else."""
+    route = {Role.AGENT: "agent_commit", Role.POLICY: "model_commit", Role.RESOURCES: "resources_commit"}[kit.role]
+
+    def change(answer: Answer) -> Answer:
+        return answer if answer.status == 200 else replace(answer, content={"message": "no"})
+
+    _endpoint_changed(kit, route, change)
+
+
+def crashes_on_a_distant_deadline(kit: KitServer) -> None:
+    """A careless computation with the deadline overflows."""
+
+    def overflow(call: Call) -> Call:
+        if call.deadline_ts is not None and call.deadline_ts > 1e12:
+            raise OverflowError(call.deadline_ts)
+        return call
+
+    _calls_changed(kit, overflow)
+
+
+def _planted(name: str, role: Role, plant: Patch, *rules: str) -> Planted:
+    return Planted(name, role, frozenset(rules), plant)
+
+
+PLANTED: tuple[Planted, ...] = (
+    _planted("the drain guard is dropped", Role.POLICY, drain_guard_dropped, "fence.pause"),
+    _planted("the id is not compared", Role.POLICY, id_not_compared, "fence.other-id"),
+    _planted("a finished id acts again", Role.RESOURCES, finished_id_acts_again, "fence.used-up-id"),
+    _planted("resume from idle is refused", Role.AGENT, with_rows(resume_from_idle_refused), "fence.resume-from-idle"),
+    _planted("a replay with another body is answered", Role.RESOURCES, body_not_compared, "fence.other-body"),
+    _planted(
+        "admission is left closed after a failed prepare",
+        Role.RESOURCES,
+        with_rows(closed_after_failed_prepare),
+        "data.closed-for-nobody",
+        "fence.failed-prepare",
+    ),
+    _planted(
+        "a resume does not end the waiting prepare",
+        Role.AGENT,
+        with_rows(resume_ends_no_prepare),
+        "fence.resume-ends-prepare",
+    ),
+    _planted("a commit while draining", Role.POLICY, with_rows(commit_while_draining), "fence.commit-before-cut"),
+    _planted("the deadline is ignored", Role.RESOURCES, with_rows(deadline_ignored), "fence.past-deadline"),
+    _planted("a late end touches the fence", Role.AGENT, with_rows(late_end_leaves_an_orphan), "fence.late-end"),
+    _planted("the token is compared loosely", Role.POLICY, token_compared_loosely, "bearer.exact"),
+    _planted("the status lies", Role.POLICY, status_lies_paused, "truth.in-flight"),
+    _planted("the tombstone is ignored", Role.POLICY, tombstone_ignored, "data.fenced"),
+    _planted("an unknown receipt is taken", Role.AGENT, unknown_receipt_taken, "agent.unknown-receipt"),
+    _planted("a repeated commit is refused", Role.POLICY, with_rows(commit_runs_again), "fence.replay"),
+    _planted(
+        "a repeated resume is stale", Role.RESOURCES, with_rows(repeated_resume_is_stale), "fence.repeated-resume"
+    ),
+    _planted(
+        "an incomplete prepare is forgotten",
+        Role.AGENT,
+        with_rows(incomplete_prepare_forgotten),
+        "fence.incomplete-prepare",
+    ),
+    _planted(
+        "a failed restore opens the policy",
+        Role.POLICY,
+        with_rows(failed_restore_opens_the_policy),
+        "fence.failed-restore",
+    ),
+    _planted("a digest is made up", Role.RESOURCES, digest_made_up, "export.verifies"),
+    _planted("unknown fields are taken", Role.AGENT, unknown_fields_taken, "request.unknown-field"),
+    _planted("a refusal has no envelope", Role.AGENT, refusal_without_envelope, "reply.refusal"),
+    _planted("a distant deadline crashes it", Role.POLICY, crashes_on_a_distant_deadline, "reply.crash"),
+)
+"""Fourteen that every fuzzer of this protocol must find, and more."""
