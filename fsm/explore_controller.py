@@ -127,8 +127,10 @@ class ControllerAutomaton:
         return Moved(target, calls, barrier)
 
     def _move_unrecorded(self, controller: Controller, event: m.Event) -> Moved:
-        """Take one event in whose barrier record fails: no call of its batch leaves, nothing is published, and both are
-        told before the failure is, as the runner does it."""
+        """Take one event in whose barrier record fails.
+
+        No call of its batch leaves, nothing is published, and both are told before the failure is, as by the runner.
+        """
         core, commands = advance(controller.core, event, self.engine)
         done = tuple(command for command in commands if not isinstance(command, m.Record | m.Call | m.Publish))
         moved = Moved(_noted(controller, core, event, done))
@@ -176,7 +178,7 @@ class ControllerAutomaton:
 
 
 def _is_hasty(before: State, after: State, commands: tuple[m.Command, ...]) -> bool:
-    """Whether the batch asks for something that must be durable before, with no barrier in front of it (contract 4, 5)."""
+    """Whether the batch asks for what must be durable before, with no barrier in front of it (contract 4, 5)."""
     recorded = False
     for command in commands:
         recorded = recorded or (isinstance(command, m.Record) and command.barrier)

@@ -296,7 +296,7 @@ def _can_end(site: Site, event: FenceEvent) -> bool:
 def _trespasses(site: Site, signal: FenceSignal, step: FenceStep) -> bool:
     """Whether the step takes a participant from an id that holds it, for another one or for nobody."""
     holder = site.fence.active
-    return holder is not None and holder != signal.id and step.state.active != holder
+    return holder is not None and holder not in {signal.id, step.state.active}
 
 
 def _sight(site: Site, signal: FenceSignal, step: FenceStep) -> Sight:

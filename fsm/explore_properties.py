@@ -135,7 +135,9 @@ def broken_by_controller(controller: Controller) -> int:
     return bits
 
 
-def broken_by_site(controller: Controller, place: int, site: Site) -> int:
+def broken_by_site(  # noqa: C901 - one branch a property, in the order of ALWAYS
+    controller: Controller, place: int, site: Site
+) -> int:
     """Bits of the properties of ``ALWAYS`` that one participant breaks together with what is known of it."""
     member, spec = controller.core.members[place], controller.core.plan.members[place]
     # a process that expects a restore began closed by itself; another controller's pause is not ours

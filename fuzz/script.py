@@ -70,7 +70,7 @@ class Script:
 
     intruder_id: Final = "another-00000000"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the stack that the script drives
         self,
         runner: DirectedRunner,
         records: DirectedRecords,

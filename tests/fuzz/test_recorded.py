@@ -33,7 +33,11 @@ NOT_SEEN: dict[tuple[Role, FenceVariant, str], str] = {
         "well have come before the restore."
     ),
     (Role.RESOURCES, SINGLE, "fence.restore"): "F21, as for the agent.",
-    (Role.RESOURCES, SINGLE, "fence.owes-restore"): "F20: only a server that was started to be restored owes one; below.",
+    (
+        Role.RESOURCES,
+        SINGLE,
+        "fence.owes-restore",
+    ): "F20: only a server started to be restored owes one; below.",
 }
 """Differences of the tables that the wire does not show, and why."""
 

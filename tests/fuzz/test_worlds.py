@@ -27,7 +27,6 @@ TABLES = [
 ]
 
 
-
 UNKNOWN = Circumstances(None, lambda handler: ENDS[FenceEvent(str(handler.operation))], grace_may_be_over=True)
 
 Choice = tuple[str, int, int, bool, bool]
@@ -117,9 +116,7 @@ class Truth:
 
     def look(self) -> None:
         self.belief.settle(UNKNOWN)
-        self.belief.keep(
-            lambda world: (world.fence.phase, world.fence.active) == (self.state.phase, self.state.active)
-        )
+        self.belief.keep(lambda world: (world.fence.phase, world.fence.active) == (self.state.phase, self.state.active))
 
     def hear(self, number: int, answer: Due) -> None:
         self.belief.settle(UNKNOWN)
@@ -176,7 +173,7 @@ def test_a_drain_that_is_known_to_be_over_has_moved_the_fence() -> None:
 def test_calls_that_race_may_have_come_in_either_order() -> None:
     """A commit and a resume at once: the commit ran and the resume waited, or the resume came first."""
     belief = Belief(FENCE[FenceVariant.STRICT, Role.AGENT])
-    done = Circumstances(True, lambda handler: ENDS[FenceEvent(str(handler.operation))][:1])
+    done = Circumstances(True, lambda handler: ENDS[FenceEvent(str(handler.operation))][:1])  # noqa: FBT003 - drained
     belief.arrive(Arrival(1, E.PREPARE, "a"), done)
     belief.settle(done)
     belief.replied(1, lambda _: True)

@@ -56,7 +56,7 @@ class Altered:
         self._original = original
         self._members = members
 
-    def __getattr__(self, name: str) -> Any:  # Any: whatever the original has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the original has
         return self._members[name] if name in self._members else getattr(self._original, name)
 
 
@@ -96,6 +96,7 @@ def is_row(row: FenceRow, event: FenceEvent, source: FencePhase, answer: str) ->
 
 
 def resume_from_idle_refused(row: FenceRow) -> Iterable[FenceRow]:
+    """A resume from idle is refused."""
     if is_row(row, E.RESUME, P.IDLE, "answer_now"):
         yield answering(row, "refuse_invalid_phase")
     else:
@@ -103,6 +104,7 @@ def resume_from_idle_refused(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def closed_after_failed_prepare(row: FenceRow) -> Iterable[FenceRow]:
+    """A failed prepare leaves admission closed."""
     if is_row(row, E.PREPARE_FAILED, P.PREPARING, "answer_outcome"):
         yield answering(row, *(effect for effect in row.effects if effect != "open_admission"))
     else:
@@ -110,10 +112,12 @@ def closed_after_failed_prepare(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def resume_ends_no_prepare(row: FenceRow) -> Iterable[FenceRow]:
+    """A resume lets a waiting prepare wait on."""
     yield answering(row, *(effect for effect in row.effects if effect != "end_waiting_prepare"))
 
 
 def commit_while_draining(row: FenceRow) -> Iterable[FenceRow]:
+    """A commit runs before the cut is complete."""
     if is_row(row, E.COMMIT, P.PREPARING, "refuse_invalid_phase"):
         yield answering(row, "start_operation", target=P.COMMITTING)
     else:
@@ -121,16 +125,19 @@ def commit_while_draining(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def deadline_ignored(row: FenceRow) -> Iterable[FenceRow]:
+    """A passed deadline stops nothing."""
     if "deadline_passed" not in row.guards:
         yield replace(row, guards=tuple(guard for guard in row.guards if guard != "!deadline_passed"))
 
 
 def late_end_leaves_an_orphan(row: FenceRow) -> Iterable[FenceRow]:
+    """A late end leaves a fence that belongs to nobody."""
     late = row.event in {E.PREPARE_FAILED, E.PREPARE_READY} and row.effects[-1] == "refuse_stale_checkpoint"
     yield replace(row, target=P.PREPARING) if late and row.source is P.IDLE else row
 
 
 def commit_runs_again(row: FenceRow) -> Iterable[FenceRow]:
+    """A repeated commit is refused instead of replayed."""
     if is_row(row, E.COMMIT, P.COMMITTED_PAUSED, "replay_reply"):
         yield answering(row, "refuse_invalid_phase")
     else:
@@ -138,6 +145,7 @@ def commit_runs_again(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def repeated_resume_is_stale(row: FenceRow) -> Iterable[FenceRow]:
+    """A repeated resume is stale instead of replayed."""
     if is_row(row, E.RESUME, row.source, "replay_reply"):
         yield answering(row, "refuse_stale_checkpoint")
     else:
@@ -145,6 +153,7 @@ def repeated_resume_is_stale(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def incomplete_prepare_forgotten(row: FenceRow) -> Iterable[FenceRow]:
+    """An incomplete prepare gives its id up."""
     if is_row(row, E.PREPARE_INCOMPLETE, P.PREPARING, "answer_outcome"):
         yield answering(row, "clear_active", *row.effects, target=P.IDLE)
     else:
@@ -152,6 +161,7 @@ def incomplete_prepare_forgotten(row: FenceRow) -> Iterable[FenceRow]:
 
 
 def failed_restore_opens_the_policy(row: FenceRow) -> Iterable[FenceRow]:
+    """A failed restore opens the policy."""
     if is_row(row, E.RESTORE_FAILED, P.RESTORING, "answer_outcome"):
         yield answering(row, "open_admission", "clear_active", *row.effects, target=P.IDLE)
     else:
@@ -165,7 +175,7 @@ def _calls_changed(kit: KitServer, change: Callable[[Call], Call]) -> None:
     fence = kit.app.fence
     decide = fence._decide
 
-    def changed(call: Call) -> Any:  # Any: an answer, now or later
+    def changed(call: Call) -> Any:  # noqa: ANN401 - an answer, now or later
         return decide(change(call))
 
     fence._decide = changed  # type: ignore[method-assign]  # one server is spoiled on purpose
@@ -173,13 +183,18 @@ def _calls_changed(kit: KitServer, change: Callable[[Call], Call]) -> None:
 
 def drain_guard_dropped(kit: KitServer) -> None:
     """Whatever is in flight, the fence hears that nothing is."""
-    kit.app.fence._door = Altered(kit.app.fence._door, is_drained=lambda: True)  # type: ignore[assignment]  # as above
+    kit.app.fence._door = Altered(kit.app.fence._door, is_drained=lambda: True)
 
 
 def id_not_compared(kit: KitServer) -> None:
     """A call of another id is taken for one of the id that holds the fence."""
     fence = kit.app.fence
-    _calls_changed(kit, lambda call: replace(call, checkpoint_id=str(fence.state.active or call.checkpoint_id)))
+
+    def of_the_holder(call: Call) -> Call:
+        holder = fence.state.active
+        return call if holder is None else replace(call, checkpoint_id=str(holder))
+
+    _calls_changed(kit, of_the_holder)
 
 
 def finished_id_acts_again(kit: KitServer) -> None:

@@ -144,9 +144,7 @@ def odd_everywhere() -> AnyTable:
     """A machine whose title, guards, effects, reasons and references have odd names, two rows for each of them."""
     names = tuple(name for name in ODD_NAMES if name.strip())
     states, events = _enum("State", names), _enum("Event", names)
-    guards = tuple(
-        Guard(_plain(name), IsTrue(f"fact {name}"), f"{name} holds", f"{name} does not") for name in names
-    )
+    guards = tuple(Guard(_plain(name), IsTrue(f"fact {name}"), f"{name} holds", f"{name} does not") for name in names)
     rows = [
         row
         for number, (state, event, guard) in enumerate(zip(states, events, guards, strict=True))
