@@ -56,7 +56,7 @@ def apply(table: FenceTable, role: Role, before: Ideal, step: Step) -> Outcome |
     if isinstance(step, WaitStep):
         return _waited(table, before, step)
     if isinstance(step, DataStep):
-        return _data(before, step, role)
+        return _on_the_data_plane(before, step, role)
     return _called(table, role, before, step)
 
 
@@ -90,7 +90,7 @@ def _waited(table: FenceTable, before: Ideal, step: WaitStep) -> Outcome | None:
     return Outcome(replace(after, fence=drained.state), (drained.row,))
 
 
-def _data(before: Ideal, step: DataStep, role: Role) -> Outcome | None:
+def _on_the_data_plane(before: Ideal, step: DataStep, role: Role) -> Outcome | None:
     is_open = not before.fence.closed
     match step.kind:
         case DataKind.SEED if is_open and not before.seeded:
