@@ -7,8 +7,9 @@ flight, which directories were written. Sequences are planned on it, and deep st
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, fence_step
@@ -60,11 +61,17 @@ def apply(table: FenceTable, role: Role, before: Ideal, step: Step) -> Outcome |
     return _called(table, role, before, step)
 
 
+@lru_cache(maxsize=64)
 def prefixes(
-    table: FenceTable, role: Role, moves: Iterable[Step], *, depth: int
-) -> Iterator[tuple[Ideal, tuple[Step, ...]]]:
+    table: FenceTable, role: Role, moves: tuple[Step, ...], *, depth: int
+) -> tuple[tuple[Ideal, tuple[Step, ...]], ...]:
     """Every state that is reached within ``depth`` moves, each with a shortest way to it, breadth first."""
-    moves = tuple(moves)
+    return tuple(_breadth_first(table, role, moves, depth))
+
+
+def _breadth_first(
+    table: FenceTable, role: Role, moves: tuple[Step, ...], depth: int
+) -> Iterator[tuple[Ideal, tuple[Step, ...]]]:
     seen: set[Ideal] = {Ideal()}
     frontier: deque[tuple[Ideal, tuple[Step, ...]]] = deque([(Ideal(), ())])
     while frontier and len(seen) <= NODES_MAX:
@@ -77,13 +84,16 @@ def prefixes(
                 frontier.append((outcome.after, (*path, move)))
 
 
+@lru_cache(maxsize=32)
+def _pairs(table: FenceTable) -> frozenset[tuple[FencePhase, FenceEvent]]:
+    return frozenset((row.source, row.event) for row in table.rows)
+
+
 def _waited(table: FenceTable, before: Ideal, step: WaitStep) -> Outcome | None:
     if step.until is not Until.WORK or not before.busy:
         return None
     after = replace(before, busy=False)
-    drains = before.fence.closed and any(
-        row.source is before.fence.phase and row.event is _E.DRAINED for row in table.rows
-    )
+    drains = before.fence.closed and (before.fence.phase, _E.DRAINED) in _pairs(table)
     if not drains:
         return Outcome(after)
     drained = fence_step(table, before.fence, FenceSignal(_E.DRAINED, before.fence.active))
@@ -102,7 +112,7 @@ def _on_the_data_plane(before: Ideal, step: DataStep, role: Role) -> Outcome | N
 
 def _called(table: FenceTable, role: Role, before: Ideal, step: CallStep) -> Outcome | None:
     event = EVENT_OF.get(step.operation)
-    if event is None or not any(row.event is event for row in table.rows if row.source is before.fence.phase):
+    if event is None or (before.fence.phase, event) not in _pairs(table):
         return None
     if role is not Role.POLICY and step.roots is not Roots.NONE:
         return None  # only a policy is told of roots

@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from quiesce.fsm.tables.fence import FenceVariant
@@ -25,6 +26,7 @@ try:
     from quiesce.participants.server.answers import Answer, ASGIApp, Receive, Scope, Send, send_answer
     from quiesce.participants.server.headers import attempt_of
     from quiesce.participants.server.ports import Clock
+    from quiesce.participants.server.storage import OsFiles
 except ModuleNotFoundError as error:
     raise MissingExtra("the in-process kit", str(error.name)) from error
 
@@ -72,7 +74,7 @@ def build_kit_server(
     name = NAMES[role]
     match role:
         case Role.POLICY:
-            ledger = server.ModelLedger(name)
+            ledger = server.ModelLedger(name, files=_ThrownAway())
             if fence is FenceVariant.GYM_A_COORDINATOR:
                 crew = server.Workers(workers)
                 pair = server.mount_coordinator(
@@ -86,17 +88,32 @@ def build_kit_server(
             return KitServer(app, role)
         case Role.AGENT:
             # recorded agents have no boundary before their first one (wire-protocol F22)
-            runs = server.Runs(name, clock=clock, boundary_at_begin=not recorded)
+            runs = server.Runs(name, clock=clock, files=_ThrownAway(), boundary_at_begin=not recorded)
             app = server.mount_agent(_agent(runs, work_s), runs, token=KIT_TOKEN, fence=fence, clock=clock)
             return KitServer(app, role, runs=runs)
         case Role.RESOURCES:
             counters = _Counters()
             hooks = server.SessionHooks(counters.export, counters.restore, counters.retire)
             sessions = server.Sessions(
-                name, hooks=hooks, clock=clock, restore_expected=restore_expected, require_identity=not recorded
+                name,
+                hooks=hooks,
+                clock=clock,
+                files=_ThrownAway(),
+                restore_expected=restore_expected,
+                require_identity=not recorded,
             )
             app = server.mount_sessions(_tool(counters, work_s), sessions, token=KIT_TOKEN, fence=fence, clock=clock)
             return KitServer(app, role, sessions=sessions)
+
+
+class _ThrownAway(OsFiles):
+    """Files that nobody needs after the test: no write waits for the disk."""
+
+    def write(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+
+    def sync_directory(self, directory: Path) -> None:
+        """There is nothing to wait for."""
 
 
 @dataclass(slots=True)

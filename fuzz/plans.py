@@ -1,7 +1,7 @@
 """Which sequences are tried, in which order: everything here is decided before the first call is sent.
 
-1. malformed requests and wrong bearers, route by route;
-2. the named dangers;
+1. the named dangers;
+2. malformed requests and wrong bearers, route by route;
 3. the cover: from every state within a few calls of idle, every call whose row of the strict table was not taken yet;
 4. random walks that begin in one of those states. The seed decides them.
 """
@@ -85,14 +85,15 @@ class Planner:
         self._abilities = abilities
         self._seed = seed
         self._nodes: tuple[tuple[Ideal, tuple[Step, ...]], ...] = ()
+        self._every_call = tuple(self._calls())
 
     def systematic(self) -> Iterator[tuple[Step, ...]]:
-        """Malformed requests, dangers and the cover."""
-        yield from self._malformed()
+        """Dangers, malformed requests and the cover."""
         for danger in dangers_of(self._subject.role):
             steps = self._possible(danger.steps)
             if steps:
                 yield steps
+        yield from self._malformed()
         yield from self._cover()
 
     def walks(self) -> Iterator[tuple[Step, ...]]:
@@ -116,7 +117,7 @@ class Planner:
             for send in (Send.WAIT, Send.START, Send.LEAVE)
         ]
         waits: list[Step] = [WaitStep(until=until) for until in Until]
-        every: list[Step] = [*self._calls(), *data, *left, *waits]
+        every: list[Step] = [*self._every_call, *data, *left, *waits]
         return tuple(step for step in every if self._can(step) and self._ends(step))
 
     def _ends(self, step: Step) -> bool:
@@ -160,7 +161,7 @@ class Planner:
     def _new_probes(self, state: Ideal, taken: set[tuple[FenceRow | str, ...]]) -> tuple[list[Step], list[Step]]:
         still: list[Step] = []
         moving: list[Step] = []
-        for step in self._calls():
+        for step in self._every_call:
             outcome = apply(self._subject.oracle, self._subject.role, state, step)
             if outcome is None:
                 continue
@@ -173,8 +174,7 @@ class Planner:
 
     def _states(self) -> tuple[tuple[Ideal, tuple[Step, ...]], ...]:
         if not self._nodes:
-            found = prefixes(self._subject.oracle, self._subject.role, self._moves(), depth=DEPTH)
-            self._nodes = tuple(found)
+            self._nodes = prefixes(self._subject.oracle, self._subject.role, tuple(self._moves()), depth=DEPTH)
         return self._nodes
 
     def _moves(self) -> Iterator[Step]:
@@ -211,8 +211,7 @@ class Planner:
             if rng.random() < 0.4 and self._subject.role is not Role.AGENT:  # noqa: PLR2004 - work is to end as well
                 return WaitStep(until=Until.WORK)
             return DataStep(kind=rng.choice(kinds), attempt=rng.choice("pqr"))
-        choices = list(self._calls())
-        step = rng.choice(choices)
+        step = rng.choice(self._every_call)
         if step.operation in _STARTABLE and rng.random() < 0.3:  # noqa: PLR2004 - now and then one is left waiting
             send = rng.choice([Send.START, Send.LEAVE])
             return step.model_copy(update={"deadline": Deadline.SHORT, "send": send})

@@ -16,7 +16,7 @@ from quiesce.fuzz.verdicts import Verdict
 SINGLE, COORDINATOR = FenceVariant.GYM_A_SINGLE, FenceVariant.GYM_A_COORDINATOR
 SERVERS = [(Role.POLICY, SINGLE), (Role.AGENT, SINGLE), (Role.RESOURCES, SINGLE), (Role.POLICY, COORDINATOR)]
 EACH = pytest.mark.parametrize(("role", "variant"), SERVERS, ids=lambda value: value.value)
-CALLS = 1800
+CALLS = 1500
 
 # A difference between the tables shows as the rule of its strict row, unless it stands here.
 SHOWN_AS: dict[tuple[Role, FenceVariant, str], set[str]] = {
