@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,8 @@ __all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "Progress", "Renew", "arri
 CALLS_MAX: Final = 6000
 IDS_MAX: Final = 2000
 RATE: Final = 200.0
+WAIT_FOR_OTHERS_S: Final = 3.0
+"""How long a prepare waits at most for the work of others."""
 
 Renew = Callable[[], Awaitable[None]]
 Progress = Callable[[int, int, int], None]
@@ -125,6 +127,8 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
     )
     if options.durations is None:
         place.durations = await measured(place)
+    if not place.alone:
+        place.durations = replace(place.durations, far_s=min(place.durations.far_s, WAIT_FOR_OTHERS_S))
     return found, place
 
 

@@ -56,6 +56,7 @@ class Abilities:
         may_restore: whether restores may be sent.
         waits_for_grace: whether there is time to wait until an incomplete prepare is given up.
         sends_any_header: whether the transport can carry a header that is not ASCII; over HTTP ours cannot.
+        alone: whether nobody else's work keeps a prepare waiting.
     """
 
     kinds: frozenset[DataKind] = frozenset()
@@ -63,6 +64,7 @@ class Abilities:
     may_restore: bool = False
     waits_for_grace: bool = False
     sends_any_header: bool = False
+    alone: bool = True
 
 
 def abilities_of(place: Place) -> Abilities:
@@ -74,6 +76,7 @@ def abilities_of(place: Place) -> Abilities:
         may_restore=place.may_restore,
         waits_for_grace=place.durations.grace_s is not None,
         sends_any_header=place.sends_any_header,
+        alone=place.alone,
     )
 
 
@@ -239,6 +242,8 @@ class Planner:
     def _may(self, step: CallStep) -> bool:
         if not self._subject.has(step.operation):
             return False
+        if step.deadline is Deadline.DISTANT and not self._abilities.alone:
+            return False  # it would wait for others as long as they like
         if step.operation is Operation.RESTORE:
             return self._abilities.may_restore and self._abilities.may_export
         return step.operation is not Operation.COMMIT or self._abilities.may_export

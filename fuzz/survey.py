@@ -27,7 +27,7 @@ from quiesce.fuzz.verdicts import Verdict
 from quiesce.participants.capabilities import AdmissionState, CheckpointMode, Component, Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
-from quiesce.participants.errors import NeverSent, Unreachable
+from quiesce.participants.errors import MaybeApplied, NeverSent, Unreachable
 from quiesce.participants.excerpts import body_excerpt, printable
 from quiesce.participants.validation import first_problems
 from quiesce.transport.port import ControlRequest
@@ -35,8 +35,10 @@ from quiesce.transport.port import ControlRequest
 __all__ = ["Found", "Survey"]
 
 REPLY_BODY_CAP: Final = 2**20
-PRESENT: Final = frozenset({422, 401, 403, 400})
+CLOSED_S_MAX: Final = 1.0
+"""For how long a server is closed at most, to see whether it has live work."""
 UNAUTHORIZED: Final = frozenset({401, 403})
+MISSING: Final = frozenset({404, 405, 501})
 _B_STATUS: Final = f"{PREFIX}/checkpoint/status"
 _EXERCISED: Final = frozenset(
     {"capabilities.open", "capabilities.shape", "capabilities.fields", "capabilities.declared", "routes.present"}
@@ -175,8 +177,14 @@ class Survey:
             count = len(executions) if isinstance(executions, list) else 0
             return f"{count} executions are there" if count else ""
         id_ = next(self.own_ids)
-        closed = await self._post(subject, Operation.PREPARE, id_)
-        await self._post(subject, Operation.RESUME, id_)
+        try:
+            closed = await self._post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
+        except MaybeApplied:
+            return ""  # the test will tell what is wrong with it
+        finally:
+            await self._post(subject, Operation.RESUME, id_)
+        if closed.status == CONFLICT and closed.code == "resources_checkpoint_error":
+            return "a session is busy, or has state that belongs to nobody"
         calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
         if isinstance(calls, int) and calls:
             return f"{calls} calls are in flight"
@@ -198,12 +206,21 @@ class Survey:
         for operation, route in subject.routes.items():
             if operation is Operation.CAPABILITIES:
                 continue
-            seen = await self._send(route.method, route.path, None, {} if route.method == "POST" else None)
-            if seen.status not in {404, 405, 501}:
+            if await self._is_there(route):
                 there[operation] = route
             elif subject.declaration.exports or operation not in {Operation.COMMIT, Operation.RESTORE}:
                 missing.append(route)
         return replace(subject, routes=there), missing
+
+    async def _is_there(self, route: Route) -> bool:
+        """Whether a route exists. One that does not answer does: what is wrong with it, the test will tell."""
+        try:
+            seen = await self._send(route.method, route.path, None, {} if route.method == "POST" else None)
+        except NeverSent:
+            raise
+        except Unreachable:
+            return True
+        return seen.status not in MISSING
 
     # ---- what it declares
 
@@ -230,20 +247,20 @@ class Survey:
         query = {"checkpoint_id": next(self.own_ids)}
         route = subject.routes.get(Operation.STATUS, ROUTE_BY_NAME["capabilities"])
         if route.query is not None and "deadline_ts" in route.query.model_fields:
-            query["deadline_ts"] = str(self._deadline_ts())
+            query["deadline_ts"] = str(self.line.clock.now_ts() + self.answer_s)
         return await self._send(route.method, route.path, query, None)
 
-    async def _post(self, subject: Subject, operation: Operation, checkpoint_id: str) -> Seen:
+    async def _post(
+        self, subject: Subject, operation: Operation, checkpoint_id: str, *, within_s: float | None = None
+    ) -> Seen:
         route = subject.routes[operation]
         self.line.ids.add(checkpoint_id)
-        body = {"checkpoint_id": checkpoint_id, "deadline_ts": self._deadline_ts()}
+        deadline_ts = self.line.clock.now_ts() + (self.answer_s if within_s is None else within_s)
+        body = {"checkpoint_id": checkpoint_id, "deadline_ts": deadline_ts}
         return await self._send(route.method, route.path, None, body)
 
     async def _get(self, path: str, *, authorized: bool = False) -> Seen:
         return await self._send("GET", path, None, None, authorized=authorized)
-
-    def _deadline_ts(self) -> float:
-        return self.line.clock.now_ts() + self.answer_s
 
     async def _send(
         self,

@@ -1,0 +1,238 @@
+"""A server that is none, is another, dies, hangs or answers garbage gets a verdict that says so, and no traceback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.asgi import ask
+from support.bad_servers import Spoiled, always, cut_off, endless, generation_b, hanging, with_capabilities
+from support.virtual_loop import virtual_time
+
+from quiesce.fsm.tables.fence import FencePhase
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.bearers import FuzzedTokens
+from quiesce.fuzz.campaign import Options, examine
+from quiesce.fuzz.in_kit import KitSource, examine_kit
+from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
+from quiesce.fuzz.report import ParticipantReport, text_of
+from quiesce.fuzz.steps import DataKind
+from quiesce.fuzz.traffic import kit_traffic, no_traffic
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.participants.identity import AttemptId
+from quiesce.participants.server import ModelLedger, mount_policy
+from quiesce.participants.server.answers import ASGIApp
+from quiesce.transport.inprocess import AsgiTransport
+from quiesce.transport.token import StaticTokenProvider
+
+
+def source(app: ASGIApp) -> KitSource:
+    """Always the same application."""
+    return lambda _clock: app
+
+
+def kit(role: Role, change: Callable[[ASGIApp], ASGIApp]) -> KitSource:
+    """Fresh servers of the kit, each changed."""
+    return lambda clock: change(build_kit_server(role, clock=clock).app)
+
+
+NOT_TESTED = [
+    (always(404, b"nothing here", "text/plain"), Verdict.NOT_A_PARTICIPANT, "answers 404 (text/plain)"),
+    (always(200, b"<html>", "text/html"), Verdict.NOT_A_PARTICIPANT, "answers 200 (text/html)"),
+    (always(200, b'{"status":"ok"}'), Verdict.NOT_A_PARTICIPANT, "component"),
+    (always(200, b"[]"), Verdict.NOT_A_PARTICIPANT, "check the URL"),
+    (always(502, b"bad gateway", "text/html"), Verdict.NOT_A_PARTICIPANT, "502"),
+    (always(204, b""), Verdict.NOT_A_PARTICIPANT, "204"),
+    (always(302, b""), Verdict.NOT_A_PARTICIPANT, "302"),
+    (generation_b(), Verdict.OTHER_DIALECT, "generation B"),
+    (hanging, Verdict.HANGS, "is not answered"),
+    (cut_off, Verdict.HANGS, "cut in its middle"),
+    (endless, Verdict.HANGS, "larger than"),
+]
+
+
+@pytest.mark.parametrize(("app", "verdict", "reason"), NOT_TESTED)
+def test_what_is_no_participant_is_called_so(app: ASGIApp, verdict: Verdict, reason: str) -> None:
+    """The verdict says what it is instead, nothing was done to it, and no id was used up."""
+    report = examine_kit(source(app), traffic=no_traffic)
+    assert report.verdict is verdict, text_of([report])
+    assert reason in report.reason
+    assert (report.ids, report.in_doubt, report.conforms) == (0, False, False)
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    """The report says to check the address."""
+
+    async def asked() -> ParticipantReport:
+        transport = AsgiTransport(tokens=FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+        return await examine("http://nobody.invalid", transport, VirtualClock(), Options(nonce="n"))
+
+    report = asyncio.run(asked())
+    assert report.verdict is Verdict.UNREACHABLE
+    assert "check that the server runs" in report.reason
+
+
+def with_field(name: str, value: object) -> Callable[[ASGIApp], ASGIApp]:
+    """Servers whose capabilities have another value in one field."""
+    return lambda app: with_capabilities(app, lambda fields: {**fields, name: value})
+
+
+REFUSED = [
+    (with_field("multi_process", {"mode": "unmanaged", "num_workers": 4}), Verdict.UNMANAGED, "4 workers"),
+    (with_field("phase", "prepared"), Verdict.HELD, "phase is prepared"),
+    (with_field("active_checkpoint_id", "somebody"), Verdict.HELD, "somebody"),
+    (with_field("schema_version", 2), Verdict.GARBAGE, "schema_version"),
+    (with_field("checkpoint_mode", "sometimes"), Verdict.GARBAGE, "checkpoint_mode"),
+]
+
+
+@pytest.mark.parametrize(("change", "verdict", "reason"), REFUSED)
+def test_what_may_not_be_tested_is_refused(
+    change: Callable[[ASGIApp], ASGIApp], verdict: Verdict, reason: str
+) -> None:
+    """The report says why, and nobody was paused."""
+    report = examine_kit(kit(Role.POLICY, change))
+    assert report.verdict is verdict, text_of([report])
+    assert reason in report.reason
+    assert not report.conforms
+    assert report.sequences == 0
+
+
+def test_unreadable_capabilities_are_a_broken_rule() -> None:
+    """A server that means to be a participant learns which field is wrong."""
+    report = examine_kit(kit(Role.AGENT, with_field("num", 1)), calls_max=300)
+    assert {violation.rule.id for violation in report.violations} == {"capabilities.fields"}
+    report = examine_kit(kit(Role.AGENT, with_field("name", 7)))
+    assert [violation.rule.id for violation in report.errors] == ["capabilities.shape"]
+
+
+def test_a_contradictory_declaration_is_a_broken_rule() -> None:
+    """An agent that claims to be a policy is told so."""
+    report = examine_kit(kit(Role.AGENT, with_field("instance_role", "policy")), calls_max=300)
+    assert "capabilities.declared" in {violation.rule.id for violation in report.errors}
+
+
+def test_a_server_without_a_token_takes_no_part() -> None:
+    """The report says what is missing on the server."""
+    app = mount_policy(always(404, b""), ledger=ModelLedger("policy"), token=None)
+    report = examine_kit(source(app))
+    assert report.verdict is Verdict.TAKES_NO_PART
+    assert "no control token" in report.reason
+
+
+def test_a_refused_token_is_told_before_anything_is_done() -> None:
+    """Both sides are named as the place to look at."""
+    app = mount_policy(always(404, b""), ledger=ModelLedger("policy"), token="another")
+    report = examine_kit(source(app))
+    assert report.verdict is Verdict.TOKEN_REFUSED
+    assert "both sides" in report.reason
+    assert report.ids == 0
+
+
+GOOD = 60
+"""Control calls that a server answers well before it goes bad: it is in the middle of the test by then."""
+
+
+def test_a_server_that_hangs_in_the_middle_is_told_from_a_slow_one() -> None:
+    """The verdict says that it hangs and after which calls; whether it accepts work is not known."""
+    report = examine_kit(kept(Role.POLICY, lambda app: Spoiled(app, hanging, good=GOOD)))
+    assert report.verdict is Verdict.HANGS, text_of([report])
+    assert "does not answer any more" in report.reason
+    assert [violation.rule.id for violation in report.errors] == ["server.survives"]
+    assert report.errors[0].steps
+    assert report.in_doubt
+
+
+def kept(role: Role, change: Callable[[ASGIApp], ASGIApp]) -> KitSource:
+    """One server for the whole test: what it has become stays."""
+    made: list[ASGIApp] = []
+
+    def make(clock: VirtualClock) -> ASGIApp:
+        if not made:
+            made.append(change(build_kit_server(role, clock=clock).app))
+        return made[0]
+
+    return make
+
+
+@virtual_time
+async def test_a_server_that_dies_in_the_middle_is_called_dead() -> None:
+    """The last calls before its death are in the report."""
+    clock = VirtualClock()
+    transport = AsgiTransport(tokens=FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    app = build_kit_server(Role.POLICY, clock=clock).app
+
+    async def mortal(scope: Any, receive: Any, send: Any) -> None:  # Any: as ASGI has it
+        if spoiled.calls > GOOD:
+            transport.unmount(KIT_ORIGIN)
+        await app(scope, receive, send)
+
+    spoiled = Spoiled(mortal, mortal, good=GOOD)
+    transport.mount(KIT_ORIGIN, spoiled)
+    options = Options(nonce="n", traffic=no_traffic, rate=None)
+    report = await examine(KIT_ORIGIN, transport, clock, options)
+    assert report.verdict is Verdict.DIED, text_of([report])
+    assert [violation.rule.id for violation in report.errors] == ["server.survives"]
+    assert report.in_doubt
+    await transport.aclose()
+
+
+@pytest.mark.parametrize(
+    ("then", "rule"),
+    [
+        (always(200, b"<html>", "text/html"), "reply.shape"),
+        (always(200, b'{"state":"paused"}'), "reply.shape"),
+        (always(503, b"overloaded", "text/plain"), "reply.crash"),
+        (always(202, b"{}"), "reply.status"),
+        (always(409, b'{"error":"no"}'), "reply.refusal"),
+        (cut_off, "reply.shape"),
+    ],
+)
+def test_garbage_in_the_middle_is_a_finding(then: ASGIApp, rule: str) -> None:
+    """What a pause answers once it has gone bad breaks a rule that can be named; the run goes on to its end."""
+    path = "/ng-control/v1/model-admission/pause"
+    report = examine_kit(kit(Role.POLICY, lambda app: Spoiled(app, then, good=0, path=path)), stop_after=2)
+    assert rule in {violation.rule.id for violation in report.violations}, text_of([report])
+    assert report.verdict is Verdict.TESTED
+
+
+def test_a_call_that_is_never_answered_is_a_finding() -> None:
+    """One route hangs, the server lives: the rule about time is broken, and the test goes on."""
+    path = "/ng-control/v1/model-checkpoint/commit"
+    report = examine_kit(kit(Role.POLICY, lambda app: Spoiled(app, hanging, good=0, path=path)), stop_after=1)
+    assert [violation.rule.id for violation in report.errors] == ["reply.in-time"]
+    assert "commit" in str(report.errors[0].trace[-1])
+
+
+@pytest.mark.parametrize("role", [Role.POLICY, Role.AGENT, Role.RESOURCES])
+@virtual_time
+async def test_a_server_with_live_work_is_refused_unless_told(role: Role) -> None:
+    """Somebody else's work is not disturbed; with leave, the test goes on and says that it knows less."""
+    clock = VirtualClock()
+    app = build_kit_server(role, clock=clock, work_s=10_000.0).app
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    options = Options(nonce="n", rate=None, calls_max=400, traffic=no_traffic)
+    work = asyncio.ensure_future(_foreign_work(app, role))
+    await asyncio.sleep(1)
+    refused = await examine(KIT_ORIGIN, transport, clock, options)
+    assert refused.verdict is Verdict.LIVE_WORK, text_of([refused])
+    assert app.fence.state.phase is FencePhase.IDLE
+    allowed = await examine(KIT_ORIGIN, transport, clock, replace(options, nonce="m", allow_live_work=True))
+    assert allowed.verdict is Verdict.TESTED
+    assert allowed.violations == (), text_of([allowed])
+    assert any("live work" in note for note in allowed.notes)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    await transport.aclose()
+
+
+async def _foreign_work(app: ASGIApp, role: Role) -> None:
+    headers = {"x-nemo-gym-rollout-id": "theirs", "x-nemo-gym-attempt-index": "0"}
+    for kind in (DataKind.SEED, DataKind.BEGIN):
+        call = kit_traffic(role, kind, AttemptId("theirs", 0))
+        if call is not None:
+            await ask(app, "POST", call.path, json_body=dict(call.body), headers=headers)
