@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from support.asgi import ask
@@ -25,7 +24,7 @@ from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server import ModelLedger, mount_policy
-from quiesce.participants.server.answers import ASGIApp
+from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
 from quiesce.transport.inprocess import AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
 
@@ -91,9 +90,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "verdict", "reason"), REFUSED)
-def test_what_may_not_be_tested_is_refused(
-    change: Callable[[ASGIApp], ASGIApp], verdict: Verdict, reason: str
-) -> None:
+def test_what_may_not_be_tested_is_refused(change: Callable[[ASGIApp], ASGIApp], verdict: Verdict, reason: str) -> None:
     """The report says why, and nobody was paused."""
     report = examine_kit(kit(Role.POLICY, change))
     assert report.verdict is verdict, text_of([report])
@@ -166,7 +163,7 @@ async def test_a_server_that_dies_in_the_middle_is_called_dead() -> None:
     transport = AsgiTransport(tokens=FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
     app = build_kit_server(Role.POLICY, clock=clock).app
 
-    async def mortal(scope: Any, receive: Any, send: Any) -> None:  # Any: as ASGI has it
+    async def mortal(scope: Scope, receive: Receive, send: Send) -> None:
         if spoiled.calls > GOOD:
             transport.unmount(KIT_ORIGIN)
         await app(scope, receive, send)

@@ -39,7 +39,8 @@ def generation_b() -> ASGIApp:
 
     async def reply(scope: Scope) -> tuple[int, bytes, str]:
         if scope["path"] == "/ng-control/v1/checkpoint/status":
-            status = {"kind": "agent", "instance": "a", "phase": "idle", "checkpoint_id": None, "report": {"ready": True}}
+            report = {"ready": True}
+            status = {"kind": "agent", "instance": "a", "phase": "idle", "checkpoint_id": None, "report": report}
             return 200, json.dumps(status).encode(), "application/json"
         return 404, b'{"detail":"Not Found"}', "application/json"
 
