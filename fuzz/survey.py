@@ -7,6 +7,7 @@ opened again at once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Finding
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.rulebook import RULE_BY_ID
@@ -180,15 +182,24 @@ class Survey:
         try:
             closed = await self._post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
         except MaybeApplied:
-            return ""  # the test will tell what is wrong with it
-        finally:
             await self._post(subject, Operation.RESUME, id_)
+            return ""  # the test will tell what is wrong with it
+        except asyncio.CancelledError:
+            await self._reopen(subject, id_)
+            raise
+        await self._post(subject, Operation.RESUME, id_)
         if closed.status == CONFLICT and closed.code == "resources_checkpoint_error":
             return "a session is busy, or has state that belongs to nobody"
         calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
         if isinstance(calls, int) and calls:
             return f"{calls} calls are in flight"
         return f"{sessions} sessions are there" if isinstance(sessions, int) and sessions else ""
+
+    async def _reopen(self, subject: Subject, checkpoint_id: str) -> None:
+        try:
+            await asyncio.shield(self._post(subject, Operation.RESUME, checkpoint_id))
+        except Unreachable as error:
+            raise StillClosed(f"{self.url}: it was closed for a moment and does not answer now: {error}") from None
 
     def _subject(self, declaration: Declaration) -> Subject:
         role, coordinated = declaration.role, declaration.coordinated

@@ -1,0 +1,81 @@
+"""A report says the same to people, to programs and to continuous integration."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.bad_servers import always
+
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.in_kit import examine_kit, kit_source
+from quiesce.fuzz.junit import junit_text
+from quiesce.fuzz.report import ParticipantReport, text_of
+from quiesce.fuzz.rules import Profile, Severity
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[ParticipantReport]:
+    """A bad agent by both measures, and a server that is none."""
+    bad = kit_source(Role.AGENT, FenceVariant.GYM_A_SINGLE)
+    return [
+        examine_kit(bad, calls_max=1300),
+        examine_kit(bad, profile=Profile.GYM_A, calls_max=1300),
+        examine_kit(lambda _clock: always(404, b"\x00 not here \xff")),
+    ]
+
+
+def test_people_read_rule_calls_expected_and_got(reports: list[ParticipantReport]) -> None:
+    """Each violation stands there once, with its section and its calls; known ones by their names."""
+    text = text_of(reports)
+    for violation in reports[0].violations:
+        assert f"{violation.rule.severity.value} {violation.rule.id}" in text
+        assert f"expected {violation.expected}; got {violation.got}" in text
+        for line in violation.trace:
+            assert str(line) in text
+    for violation in reports[1].violations:
+        assert f"{violation.rule.id}, known as {violation.known}:" in text
+    assert "not a participant" in text
+
+
+def test_each_rule_is_reported_once(reports: list[ParticipantReport]) -> None:
+    """No rule stands twice in a report, and what was found is not among what held or was not tested."""
+    for report in reports:
+        found = [violation.rule.id for violation in report.violations]
+        assert len(found) == len(set(found))
+        assert not set(found) & (set(report.held) | set(report.untested or {}))
+
+
+def test_programs_read_json(reports: list[ParticipantReport]) -> None:
+    """What is described is JSON, with everything that a violation has."""
+    described = json.loads(json.dumps([report.described() for report in reports], allow_nan=False))
+    assert [report["conforms"] for report in described] == [False, True, False]
+    violation = described[0]["violations"][0]
+    assert set(violation) >= {"rule", "sentence", "section", "severity", "known", "expected", "got", "calls", "trace"}
+    assert described[2]["verdict"] == "not a participant"
+
+
+def test_continuous_integration_reads_junit(reports: list[ParticipantReport]) -> None:
+    """One suite a participant and one case a rule; errors fail, what is known passes, what was not tested is skipped."""
+    root = ET.fromstring(junit_text(reports))
+    suites = root.findall("testsuite")
+    assert len(suites) == len(reports)
+    for suite, report in zip(suites, reports, strict=True):
+        cases = suite.findall("testcase")
+        assert suite.get("tests") == str(len(cases))
+        assert len(suite.findall("testcase/failure")) == len(report.errors) == int(suite.get("failures", "-1"))
+        assert len(suite.findall("testcase/skipped")) == len(report.untested or {})
+        assert len(suite.findall("testcase/error")) == int(not report.verdict.was_tested)
+    assert suites[0].findall("testcase/failure")
+    assert not suites[1].findall("testcase/failure")
+    known = {element.text for element in suites[1].findall("testcase/system-out")}
+    assert any(text is not None and text.startswith("known as ") for text in known)
+
+
+def test_a_warning_is_no_error(reports: list[ParticipantReport]) -> None:
+    """A broken rule of severity warning is reported and makes nobody fail."""
+    warnings = [found for found in reports[0].violations if found.rule.severity is Severity.WARNING]
+    assert warnings
+    assert not any(found.is_error for found in warnings)
