@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from quiesce.fuzz.report import ParticipantReport, Violation
     from quiesce.fuzz.rulebook import RULES
     from quiesce.fuzz.rules import Profile, Rule, Severity
-    from quiesce.fuzz.steps import CallStep, DataKind, DataStep, WaitStep, parse_step, render_step
+    from quiesce.fuzz.steps import CallStep, WaitStep, WorkKind, WorkStep, parse_step, render_step
     from quiesce.fuzz.table_lives import table_machine
-    from quiesce.fuzz.traffic import DataCall, Traffic, kit_traffic
+    from quiesce.fuzz.traffic import Traffic, WorkCall, kit_traffic
     from quiesce.fuzz.verdicts import Verdict
     from quiesce.fuzz.virtual_time import VirtualClock, VirtualLoop, run_virtual
     from quiesce.fuzz.wording import Durations
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES",
     "CallStep",
-    "DataCall",
-    "DataKind",
-    "DataStep",
     "Durations",
     "MissingExtra",
     "Nonconforming",
@@ -49,6 +46,9 @@ __all__ = [
     "VirtualClock",
     "VirtualLoop",
     "WaitStep",
+    "WorkCall",
+    "WorkKind",
+    "WorkStep",
     "assert_conforms",
     "bodies",
     "conformance",
@@ -75,9 +75,9 @@ _WHERE: Final = {
     "report": ("ParticipantReport", "Violation"),
     "rulebook": ("RULES",),
     "rules": ("Profile", "Rule", "Severity"),
-    "steps": ("CallStep", "DataKind", "DataStep", "WaitStep", "parse_step", "render_step"),
+    "steps": ("CallStep", "WorkKind", "WorkStep", "WaitStep", "parse_step", "render_step"),
     "table_lives": ("table_machine",),
-    "traffic": ("DataCall", "Traffic", "kit_traffic"),
+    "traffic": ("WorkCall", "Traffic", "kit_traffic"),
     "verdicts": ("Verdict",),
     "virtual_time": ("VirtualClock", "VirtualLoop", "run_virtual"),
     "wording": ("Durations",),

@@ -15,7 +15,7 @@ from typing import Final
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, fence_step
 from quiesce.fsm.tables.fence import FenceEvent, FencePhase, FenceTable
 from quiesce.fsm.vocabulary import Role
-from quiesce.fuzz.steps import CallStep, DataKind, DataStep, Deadline, Operation, Roots, Send, Step, Until, WaitStep
+from quiesce.fuzz.steps import CallStep, Deadline, Operation, Roots, Send, Step, Until, WaitStep, WorkKind, WorkStep
 from quiesce.fuzz.subject import EVENT_OF
 from quiesce.fuzz.worlds import FenceRow
 
@@ -56,8 +56,8 @@ def apply(table: FenceTable, role: Role, before: Ideal, step: Step) -> Outcome |
     """What a step does. None: it makes no sense there (no such work to wait for, a call that nothing answers)."""
     if isinstance(step, WaitStep):
         return _waited(table, before, step)
-    if isinstance(step, DataStep):
-        return _on_the_data_plane(before, step, role)
+    if isinstance(step, WorkStep):
+        return _on_work(before, step, role)
     return _called(table, role, before, step)
 
 
@@ -100,12 +100,12 @@ def _waited(table: FenceTable, before: Ideal, step: WaitStep) -> Outcome | None:
     return Outcome(replace(after, fence=drained.state), (drained.row,))
 
 
-def _on_the_data_plane(before: Ideal, step: DataStep, role: Role) -> Outcome | None:
+def _on_work(before: Ideal, step: WorkStep, role: Role) -> Outcome | None:
     is_open = not before.fence.closed
     match step.kind:
-        case DataKind.SEED if is_open and not before.seeded:
+        case WorkKind.SEED if is_open and not before.seeded:
             return Outcome(replace(before, seeded=True))
-        case DataKind.BEGIN if is_open and not before.busy and (before.seeded or role is not Role.RESOURCES):
+        case WorkKind.BEGIN if is_open and not before.busy and (before.seeded or role is not Role.RESOURCES):
             return Outcome(replace(before, busy=True))
     return None
 

@@ -10,7 +10,7 @@ from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.recovery import Recovery
-from quiesce.fuzz.steps import DataKind
+from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.wording import Durations
 
@@ -46,8 +46,8 @@ async def measured(place: Place) -> Durations:
 
 
 _KINDS: Final = {
-    Role.POLICY: (DataKind.PROBE,),
-    Role.AGENT: (DataKind.FINISH,),
-    Role.RESOURCES: (DataKind.SEED, DataKind.BEGIN, DataKind.END),
+    Role.POLICY: (WorkKind.PROBE,),
+    Role.AGENT: (WorkKind.FINISH,),
+    Role.RESOURCES: (WorkKind.SEED, WorkKind.BEGIN, WorkKind.END),
 }
 """What is timed; the longest of them is the work."""

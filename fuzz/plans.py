@@ -22,8 +22,6 @@ from quiesce.fuzz.spoiled import spoilings_of
 from quiesce.fuzz.steps import (
     Bearer,
     CallStep,
-    DataKind,
-    DataStep,
     Deadline,
     Operation,
     Roots,
@@ -31,6 +29,8 @@ from quiesce.fuzz.steps import (
     Step,
     Until,
     WaitStep,
+    WorkKind,
+    WorkStep,
 )
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.worlds import FenceRow
@@ -59,7 +59,7 @@ class Abilities:
         alone: whether nobody else's work keeps a prepare waiting.
     """
 
-    kinds: frozenset[DataKind] = frozenset()
+    kinds: frozenset[WorkKind] = frozenset()
     may_export: bool = False
     may_restore: bool = False
     waits_for_grace: bool = False
@@ -71,7 +71,7 @@ def abilities_of(place: Place) -> Abilities:
     """What the conditions of a place allow."""
     someone = AttemptId("someone", 0)
     return Abilities(
-        kinds=frozenset(kind for kind in DataKind if place.traffic(place.subject.role, kind, someone) is not None),
+        kinds=frozenset(kind for kind in WorkKind if place.traffic(place.subject.role, kind, someone) is not None),
         may_export=place.root is not None and place.subject.declaration.exports,
         may_restore=place.may_restore,
         waits_for_grace=place.durations.grace_s is not None,
@@ -114,7 +114,7 @@ class Planner:
     def choices(self) -> tuple[Step, ...]:
         """Every single step that may be taken: calls, work and waits."""
         kinds = sorted(self._abilities.kinds - _OF_RECOVERY)
-        data: list[Step] = [DataStep(kind=kind, attempt=attempt) for kind in kinds for attempt in "pq"]
+        data: list[Step] = [WorkStep(kind=kind, attempt=attempt) for kind in kinds for attempt in "pq"]
         left: list[Step] = [
             CallStep(operation=Operation.PREPARE, deadline=Deadline.SHORT, send=send)
             for send in (Send.WAIT, Send.START, Send.LEAVE)
@@ -182,10 +182,10 @@ class Planner:
 
     def _moves(self) -> Iterator[Step]:
         kinds = self._abilities.kinds
-        if DataKind.SEED in kinds and self._subject.role is Role.RESOURCES:
-            yield DataStep(kind=DataKind.SEED)
-        if DataKind.BEGIN in kinds:
-            yield DataStep(kind=DataKind.BEGIN)
+        if WorkKind.SEED in kinds and self._subject.role is Role.RESOURCES:
+            yield WorkStep(kind=WorkKind.SEED)
+        if WorkKind.BEGIN in kinds:
+            yield WorkStep(kind=WorkKind.BEGIN)
             if self._subject.role is not Role.AGENT:
                 yield WaitStep(until=Until.WORK)
             yield from self._if_may(CallStep(operation=Operation.PREPARE, deadline=Deadline.SHORT))
@@ -213,7 +213,7 @@ class Planner:
         if kinds and rng.random() < 0.25:  # noqa: PLR2004 - a quarter of the steps
             if rng.random() < 0.4 and self._subject.role is not Role.AGENT:  # noqa: PLR2004 - work is to end as well
                 return WaitStep(until=Until.WORK)
-            return DataStep(kind=rng.choice(kinds), attempt=rng.choice("pqr"))
+            return WorkStep(kind=rng.choice(kinds), attempt=rng.choice("pqr"))
         step = rng.choice(self._every_call)
         if step.operation in _STARTABLE and rng.random() < 0.3:  # noqa: PLR2004 - now and then one is left waiting
             send = rng.choice([Send.START, Send.LEAVE])
@@ -225,7 +225,7 @@ class Planner:
     def _possible(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The sequence, without what may not be sent; nothing where that takes its sense away."""
         kinds = self._abilities.kinds
-        if any(isinstance(step, DataStep) and step.kind not in kinds for step in steps[:1]):
+        if any(isinstance(step, WorkStep) and step.kind not in kinds for step in steps[:1]):
             return ()
         if any(isinstance(step, CallStep) and step.operation is Operation.RESTORE for step in steps):
             return tuple(steps) if all(self._can(step) for step in steps if isinstance(step, CallStep)) else ()
@@ -233,7 +233,7 @@ class Planner:
 
     def _can(self, step: Step) -> bool:
         match step:
-            case DataStep():
+            case WorkStep():
                 return step.kind in self._abilities.kinds
             case WaitStep():
                 return step.until is not Until.GRACE or self._abilities.waits_for_grace
@@ -253,7 +253,7 @@ class Planner:
             yield step
 
 
-_OF_RECOVERY: Final = frozenset({DataKind.END, DataKind.HALF_NAMED})
+_OF_RECOVERY: Final = frozenset({WorkKind.END, WorkKind.HALF_NAMED})
 """What is not called at random: the end of a session, and a call that has to be sent while admission is open."""
 _WITHOUT_ID: Final = frozenset({Operation.ACKNOWLEDGE, Operation.ACKNOWLEDGE_COMPLETED})
 _ROUND: Final[tuple[Step, ...]] = (

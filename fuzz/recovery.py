@@ -17,7 +17,7 @@ from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import OK, Seen
-from quiesce.fuzz.steps import DataKind, Operation
+from quiesce.fuzz.steps import Operation, WorkKind
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.wording import REPLY_BODY_CAP, Bindings
 from quiesce.participants.dialects.gym_a import wire
@@ -99,7 +99,7 @@ class Recovery:
                 await self._post(Operation.RETIRE, self._place.own_id(), work.attempt)
         elif role is Role.RESOURCES:
             for symbol in sorted(surroundings.sessions):
-                await surroundings.begin(symbol, self._bindings.attempt(symbol), DataKind.END)
+                await surroundings.begin(symbol, self._bindings.attempt(symbol), WorkKind.END)
         await surroundings.answered(surroundings.live())
 
     async def _outlast(self, outstanding: Sequence[asyncio.Task[object]], over_at: float) -> None:

@@ -17,7 +17,7 @@ from quiesce.fuzz.errors import ReplayInvalid
 from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.fuzz.rulebook import RULE_BY_ID
 from quiesce.fuzz.rules import Profile, Severity
-from quiesce.fuzz.steps import CallStep, DataStep, WaitStep
+from quiesce.fuzz.steps import CallStep, WaitStep, WorkStep
 from quiesce.participants.excerpts import escaped
 from quiesce.participants.strict_json import NotStrictJson, parse, pretty
 from quiesce.participants.validation import first_problems
@@ -41,7 +41,7 @@ STEPS_MAX: Final = 500
 
 _Text = Annotated[StrictStr, Field(max_length=2000)]
 _Name = Annotated[StrictStr, Field(max_length=512)]
-_SavedStep = Annotated[CallStep | DataStep | WaitStep, Field(discriminator="do")]
+_SavedStep = Annotated[CallStep | WorkStep | WaitStep, Field(discriminator="do")]
 
 
 class _Saved(BaseModel):

@@ -14,7 +14,6 @@ from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.calls import Call
-from quiesce.fuzz.dataplane import DataPlane
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, TraceLine
 from quiesce.fuzz.judge import Judge
@@ -23,12 +22,13 @@ from quiesce.fuzz.place import Place
 from quiesce.fuzz.recovery import Recovery
 from quiesce.fuzz.replies import Replies
 from quiesce.fuzz.seen import OK, Seen
-from quiesce.fuzz.steps import Bearer, CallStep, DataStep, Deadline, Operation, Roots, Send, Step, Until
+from quiesce.fuzz.steps import Bearer, CallStep, Deadline, Operation, Roots, Send, Step, Until, WorkStep
 from quiesce.fuzz.subject import EVENT_OF
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Asked, Wording
+from quiesce.fuzz.work_steps import WorkSteps
 from quiesce.fuzz.worlds import Arrival
 from quiesce.participants.errors import Unreachable
 from quiesce.participants.identity import AttemptId
@@ -59,7 +59,7 @@ class Run:
         self._wording = Wording(place.subject, bindings, place.durations)
         self._replies = Replies(place, bindings, judge, self._surroundings, account)
         self._watch = Watch(place, bindings, self._wording, judge)
-        self._data = DataPlane(place, bindings, judge, self._surroundings, self._watch)
+        self._data = WorkSteps(place, bindings, judge, self._surroundings, self._watch)
         self._calls: list[Call] = []
         self._racing: list[Call] = []
         self._left_until = 0.0
@@ -93,7 +93,7 @@ class Run:
         self._outlook.next_step()
         if isinstance(step, CallStep):
             outcome = await self._call(step)
-        elif isinstance(step, DataStep):
+        elif isinstance(step, WorkStep):
             self._pass_time()
             outcome = await self._data.perform(step)
             self._pass_time()

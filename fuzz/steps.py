@@ -7,7 +7,7 @@ waits are words as well: what "short" is depends on how long the participant's o
 One line of text says the same as a step and is read back to it::
 
     prepare a deadline=short send=start
-    data begin p
+    work begin p
     commit a directory=d2
     wait work
 """
@@ -27,8 +27,6 @@ __all__ = [
     "OWN_FIELDS",
     "Bearer",
     "CallStep",
-    "DataKind",
-    "DataStep",
     "Deadline",
     "Operation",
     "Receipt",
@@ -37,6 +35,8 @@ __all__ = [
     "Step",
     "Until",
     "WaitStep",
+    "WorkKind",
+    "WorkStep",
     "parse_step",
     "render_step",
 ]
@@ -119,7 +119,7 @@ class Receipt(StrEnum):
     """The reported one and an unknown one together."""
 
 
-class DataKind(StrEnum):
+class WorkKind(StrEnum):
     """A call of the data plane."""
 
     BEGIN = "begin"
@@ -180,11 +180,11 @@ class CallStep(_Symbolic):
     send: Send = Field(default=Send.WAIT, strict=False)
 
 
-class DataStep(_Symbolic):
+class WorkStep(_Symbolic):
     """A call of the data plane in the name of an attempt."""
 
-    do: Literal["data"] = "data"
-    kind: DataKind = Field(strict=False)
+    do: Literal["work"] = "work"
+    kind: WorkKind = Field(strict=False)
     attempt: AttemptSymbol = "p"
 
 
@@ -195,7 +195,7 @@ class WaitStep(_Symbolic):
     until: Until = Field(strict=False)
 
 
-Step: TypeAlias = CallStep | DataStep | WaitStep
+Step: TypeAlias = CallStep | WorkStep | WaitStep
 
 OWN_FIELDS: Final[Mapping[Operation, tuple[str, ...]]] = {
     Operation.PREPARE: ("id", "deadline"),
@@ -221,8 +221,8 @@ def render_step(step: Step) -> str:
     """The step as one line of text; :func:`parse_step` reads it back."""
     if isinstance(step, WaitStep):
         return f"wait {step.until.value}"
-    if isinstance(step, DataStep):
-        return f"data {step.kind.value} {step.attempt}"
+    if isinstance(step, WorkStep):
+        return f"work {step.kind.value} {step.attempt}"
     own = OWN_FIELDS[step.operation]
     words = [step.operation.value, *(str(getattr(step, name)) for name in _POSITIONAL if name in own)]
     for name in (*own, *_EVERY_CALL):
@@ -243,10 +243,10 @@ def parse_step(line: str) -> Step:
     match verb:
         case "wait":
             return _made(WaitStep, line, {"until": " ".join(rest)})
-        case "data":
-            return _made(DataStep, line, dict(zip(("kind", "attempt"), rest, strict=False)), extra=len(rest) > 2)  # noqa: PLR2004 - kind and attempt
+        case "work":
+            return _made(WorkStep, line, dict(zip(("kind", "attempt"), rest, strict=False)), extra=len(rest) > 2)  # noqa: PLR2004 - kind and attempt
     if verb not in set(Operation):
-        raise ConfigurationError(f"{line!r} is no step: it begins with none of {', '.join(Operation)}, data, wait")
+        raise ConfigurationError(f"{line!r} is no step: it begins with none of {', '.join(Operation)}, work, wait")
     return _made(CallStep, line, {"operation": verb, **_fields(line, Operation(verb), rest)})
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.seen import Seen
-from quiesce.fuzz.steps import DataKind
+from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.traffic import Traffic
 from quiesce.fuzz.wording import REPLY_BODY_CAP, Durations
@@ -46,7 +46,7 @@ class Work:
 
     symbol: str
     attempt: AttemptId
-    kind: DataKind
+    kind: WorkKind
     task: asyncio.Task[Seen | None]
     sure: bool = False
     cut_off: bool = False
@@ -77,16 +77,16 @@ class Surroundings:
         self.fenced: set[str] = set()
         self.finished: set[str] = set()
 
-    def can(self, kind: DataKind) -> bool:
+    def can(self, kind: WorkKind) -> bool:
         """Whether the traffic has such a call."""
         return self._traffic(self._subject.role, kind, AttemptId("x", 0)) is not None
 
-    async def begin(self, symbol: str, attempt: AttemptId, kind: DataKind) -> Work | None:
+    async def begin(self, symbol: str, attempt: AttemptId, kind: WorkKind) -> Work | None:
         """Send a call and give it time to be refused. None: the traffic has no such call."""
         call = self._traffic(self._subject.role, kind, attempt)
         if call is None:
             return None
-        request = self._request(call.path, call.content(), attempt, named=kind is not DataKind.HALF_NAMED)
+        request = self._request(call.path, call.content(), attempt, named=kind is not WorkKind.HALF_NAMED)
         work = Work(symbol, attempt, kind, asyncio.create_task(self._sent(request)))
         work.task.add_done_callback(lambda _: _note_end(work))
         self.works.append(work)

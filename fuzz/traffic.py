@@ -4,9 +4,9 @@ A traffic is a function from (role, kind, attempt) to the call to make, or None 
 sends it over its own transport with the identity headers of the attempt, and reads from the replies what was
 admitted, refused or cut off. ``kit_traffic`` fits the servers of ``quiesce serve``; for others write one::
 
-    def traffic(role: Role, kind: DataKind, attempt: AttemptId) -> DataCall | None:
-        if role is Role.POLICY and kind in {DataKind.BEGIN, DataKind.PROBE}:
-            return DataCall("/v1/responses", {"model": "m", "input": "hello"})
+    def traffic(role: Role, kind: WorkKind, attempt: AttemptId) -> WorkCall | None:
+        if role is Role.POLICY and kind in {WorkKind.BEGIN, WorkKind.PROBE}:
+            return WorkCall("/v1/responses", {"model": "m", "input": "hello"})
         return None
 
 and name it on the command line as ``--traffic my_module:traffic``. Without traffic the rules that need it are not
@@ -22,19 +22,19 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from quiesce.fsm.vocabulary import Role
-from quiesce.fuzz.steps import DataKind
+from quiesce.fuzz.steps import WorkKind
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.excerpts import escaped
 from quiesce.participants.identity import AttemptId
 
-__all__ = ["DataCall", "Traffic", "kit_traffic", "load_traffic", "no_traffic"]
+__all__ = ["Traffic", "WorkCall", "kit_traffic", "load_traffic", "no_traffic"]
 
 LONG_RUN_TURNS: Final = 1000
 _OBSERVATION: Final = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
-class DataCall:
+class WorkCall:
     """One POST of the data plane; ``body`` is sent as JSON."""
 
     path: str
@@ -42,45 +42,47 @@ class DataCall:
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
-            raise ConfigurationError(f"the path of a data call is {escaped(self.path)}; it must begin with a slash")
+            raise ConfigurationError(
+                f"the path of a call of the data plane is {escaped(self.path)}; it must begin with a slash"
+            )
 
     def content(self) -> bytes:
         """The body as it is sent."""
         return json.dumps(dict(self.body), allow_nan=False).encode()
 
 
-Traffic: TypeAlias = Callable[[Role, DataKind, AttemptId], DataCall | None]
+Traffic: TypeAlias = Callable[[Role, WorkKind, AttemptId], WorkCall | None]
 """Which call of the data plane is of this kind, for this role and attempt; None: there is none."""
 
 
-def no_traffic(_role: Role, _kind: DataKind, _attempt: AttemptId) -> DataCall | None:
+def no_traffic(_role: Role, _kind: WorkKind, _attempt: AttemptId) -> WorkCall | None:
     """No data plane at all."""
     return None
 
 
-def kit_traffic(role: Role, kind: DataKind, _attempt: AttemptId) -> DataCall | None:
+def kit_traffic(role: Role, kind: WorkKind, _attempt: AttemptId) -> WorkCall | None:
     """The data plane of the servers that ``quiesce serve`` runs, and of ``quiesce.fuzz.kit``."""
     return _KIT.get((role, kind))
 
 
-_ASK_POLICY: Final = DataCall("/v1/responses", {"task": "fuzz", "observation": _OBSERVATION})
-_ASK_JUDGE: Final = DataCall("/v1/responses", {"task": "fuzz", "texts": ["one"]})
-_SEED: Final = DataCall("/seed_session", {"task": "fuzz"})
-_APPEND: Final = DataCall("/append", {"text": "fuzz"})
-_KIT: Final[Mapping[tuple[Role, DataKind], DataCall]] = {
-    (Role.POLICY, DataKind.BEGIN): _ASK_POLICY,
-    (Role.POLICY, DataKind.PROBE): _ASK_POLICY,
-    (Role.POLICY, DataKind.HALF_NAMED): _ASK_POLICY,
-    (Role.AUXILIARY, DataKind.PROBE): _ASK_JUDGE,
-    (Role.AGENT, DataKind.BEGIN): DataCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
-    (Role.AGENT, DataKind.PROBE): DataCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
-    (Role.AGENT, DataKind.FINISH): DataCall("/run", {"task": "fuzz", "turns": 1}),
-    (Role.AGENT, DataKind.HALF_NAMED): DataCall("/run", {"task": "fuzz", "turns": 1}),
-    (Role.RESOURCES, DataKind.SEED): _SEED,
-    (Role.RESOURCES, DataKind.PROBE): _SEED,
-    (Role.RESOURCES, DataKind.BEGIN): _APPEND,
-    (Role.RESOURCES, DataKind.END): DataCall("/verify", {"turns": 0}),
-    (Role.RESOURCES, DataKind.HALF_NAMED): _SEED,
+_ASK_POLICY: Final = WorkCall("/v1/responses", {"task": "fuzz", "observation": _OBSERVATION})
+_ASK_JUDGE: Final = WorkCall("/v1/responses", {"task": "fuzz", "texts": ["one"]})
+_SEED: Final = WorkCall("/seed_session", {"task": "fuzz"})
+_APPEND: Final = WorkCall("/append", {"text": "fuzz"})
+_KIT: Final[Mapping[tuple[Role, WorkKind], WorkCall]] = {
+    (Role.POLICY, WorkKind.BEGIN): _ASK_POLICY,
+    (Role.POLICY, WorkKind.PROBE): _ASK_POLICY,
+    (Role.POLICY, WorkKind.HALF_NAMED): _ASK_POLICY,
+    (Role.AUXILIARY, WorkKind.PROBE): _ASK_JUDGE,
+    (Role.AGENT, WorkKind.BEGIN): WorkCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
+    (Role.AGENT, WorkKind.PROBE): WorkCall("/run", {"task": "fuzz", "turns": LONG_RUN_TURNS}),
+    (Role.AGENT, WorkKind.FINISH): WorkCall("/run", {"task": "fuzz", "turns": 1}),
+    (Role.AGENT, WorkKind.HALF_NAMED): WorkCall("/run", {"task": "fuzz", "turns": 1}),
+    (Role.RESOURCES, WorkKind.SEED): _SEED,
+    (Role.RESOURCES, WorkKind.PROBE): _SEED,
+    (Role.RESOURCES, WorkKind.BEGIN): _APPEND,
+    (Role.RESOURCES, WorkKind.END): WorkCall("/verify", {"turns": 0}),
+    (Role.RESOURCES, WorkKind.HALF_NAMED): _SEED,
 }
 
 

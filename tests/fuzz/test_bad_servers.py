@@ -18,7 +18,7 @@ from quiesce.fuzz.campaign import Options, examine
 from quiesce.fuzz.in_kit import KitSource, examine_kit
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.report import ParticipantReport, text_of
-from quiesce.fuzz.steps import DataKind
+from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.traffic import kit_traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.virtual_time import VirtualClock
@@ -229,7 +229,7 @@ async def test_a_server_with_live_work_is_refused_unless_told(role: Role) -> Non
 
 async def _foreign_work(app: ASGIApp, role: Role) -> None:
     headers = {"x-nemo-gym-rollout-id": "theirs", "x-nemo-gym-attempt-index": "0"}
-    for kind in (DataKind.SEED, DataKind.BEGIN):
+    for kind in (WorkKind.SEED, WorkKind.BEGIN):
         call = kit_traffic(role, kind, AttemptId("theirs", 0))
         if call is not None:
             await ask(app, "POST", call.path, json_body=dict(call.body), headers=headers)

@@ -129,7 +129,7 @@ async def test_a_cancelled_run_that_cannot_open_the_server_says_so() -> None:
     """Instead of a cancellation that looks harmless there is an error that names the participant."""
     ground = Ground(Role.POLICY, FenceVariant.STRICT)
     running = asyncio.create_task(ground.run([parse_step("prepare a"), parse_step("prepare b send=start")] * 40))
-    while not str(ground.kit.app.fence.state.active).endswith("-a"):
+    while not str(ground.kit.app.fence.state.active).endswith("-a"):  # noqa: ASYNC110 - the fence tells nobody
         await asyncio.sleep(0)
     ground.transport.unmount(KIT_ORIGIN)
     running.cancel()

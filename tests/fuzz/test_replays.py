@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,9 @@ def saved(report: ParticipantReport) -> dict[str, Any]:
     return found
 
 
-CHANGES: dict[str, Any] = {
+Change: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+CHANGES: dict[str, Change] = {
     "an unknown field": lambda file: {**file, "colour": "red"},
     "another kind": lambda file: {**file, "kind": "quiesce.counterexample"},
     "no kind": lambda file: {name: value for name, value in file.items() if name != "kind"},
@@ -78,7 +81,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_what_is_no_replay_is_refused(report: ParticipantReport, change: Any) -> None:  # Any: a change of plain JSON
+def test_what_is_no_replay_is_refused(report: ParticipantReport, change: Change) -> None:
     """The error names the file and what is wrong in it."""
     with pytest.raises(ReplayInvalid, match=r"^the file: "):
         parse_replay(json.dumps(change(saved(report))).encode(), source="the file")
@@ -108,8 +111,8 @@ def test_no_content_raises_anything_else(content: bytes) -> None:
 
 def test_a_replay_that_cannot_be_run_says_why(report: ParticipantReport) -> None:
     """Without the data calls that it needs, a replay is refused before anything is sent."""
-    replay = replay_of(report, next(found for found in report.violations if "data" in str(found.trace[0])))
-    with pytest.raises(ConfigurationError, match="needs a data call"):
+    replay = replay_of(report, next(found for found in report.violations if "work" in str(found.trace[0])))
+    with pytest.raises(ConfigurationError, match="needs a call of the data plane"):
         replay_in_kit(replay, traffic=no_traffic)
 
 

@@ -11,8 +11,6 @@ from quiesce.fuzz.steps import (
     OWN_FIELDS,
     Bearer,
     CallStep,
-    DataKind,
-    DataStep,
     Deadline,
     Operation,
     Receipt,
@@ -21,6 +19,8 @@ from quiesce.fuzz.steps import (
     Step,
     Until,
     WaitStep,
+    WorkKind,
+    WorkStep,
     parse_step,
     render_step,
 )
@@ -57,7 +57,7 @@ def call_steps(draw: st.DrawFn) -> CallStep:
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
     call_steps(),
-    st.builds(DataStep, kind=st.sampled_from(DataKind), attempt=ATTEMPTS),
+    st.builds(WorkStep, kind=st.sampled_from(WorkKind), attempt=ATTEMPTS),
     st.builds(WaitStep, until=st.sampled_from(Until)),
 )
 
@@ -78,9 +78,9 @@ def test_text_and_step_say_the_same(step: Step) -> None:
         "prepare a deadline=soon",
         "prepare a colour=red",
         "commit a directory=../etc",
-        "data",
-        "data begin p q",
-        "data sing p",
+        "work",
+        "work begin p q",
+        "work sing p",
         "wait",
         "wait for ever",
         "prepare a spoiled=UPPER",

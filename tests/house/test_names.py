@@ -22,18 +22,9 @@ DICTATED = {
 
 
 def words(name: str) -> list[str]:
-    """The words of an identifier: ``HTTPDataPort`` and ``http_data_port`` are http, data, port.
-
-    Of the data plane, a term of the wire (0.3, 2.20), its calls, kinds of calls and steps are named.
-    """
+    """The words of an identifier: ``HTTPDataPort`` and ``http_data_port`` are http, data, port."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    found = [word.lower() for word in re.split(r"_+|\d+", spaced) if word]
-    pairs = zip(found, [*found[1:], ""], strict=True)
-    return [
-        word
-        for word, following in pairs
-        if not (word == "data" and following in {"plane", "call", "calls", "kind", "step"})
-    ]
+    return [word.lower() for word in re.split(r"_+|\d+", spaced) if word]
 
 
 def offences(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -54,11 +54,11 @@ async def test_calls_go_to_the_connected_workers_in_turn() -> None:
 async def test_a_pause_closes_every_worker_and_drains_each_count() -> None:
     """Each worker refuses new calls and keeps its old ones; the long poll ends with the last of them."""
     kit = CoordinatedKit()
-    calls = [kit.data_call("w0", A0), kit.data_call("w1", B0)]
+    calls = [kit.work_call("w0", A0), kit.work_call("w1", B0)]
     await settle()
     paused = await kit.pause()
     assert (paused.json["state"], paused.json["inflight_total"]) == ("draining", 2)
-    assert {(await kit.data_call(name, A1).done()).code for name in ("w0", "w1")} == {"checkpoint_parked"}
+    assert {(await kit.work_call(name, A1).done()).code for name in ("w0", "w1")} == {"checkpoint_parked"}
     asyncio.get_running_loop().call_later(3.0, kit.work.go.set)
     waited = await kit.status(wait_state="paused", timeout_s=30)
     assert (waited.json["state"], kit.clock.monotonic()) == ("paused", 3.0)
@@ -74,7 +74,7 @@ async def test_calls_that_wait_for_resume_are_counted_and_let_in() -> None:
     kit = CoordinatedKit(when_closed="hold")
     kit.work.go.set()
     await kit.pause()
-    held = kit.data_call("w1", A0)
+    held = kit.work_call("w1", A0)
     await settle()
     assert (await at(kit))["waiters_total"] == 1
     await kit.resume()
@@ -88,7 +88,7 @@ async def test_calls_that_wait_for_resume_are_counted_and_let_in() -> None:
 async def test_the_status_needs_no_deadline_and_takes_any_wait() -> None:
     """Another wait_state means no wait, a negative timeout is none; without an id it is refused as malformed."""
     kit = CoordinatedKit()
-    kit.data_call("w0")
+    kit.work_call("w0")
     await settle()
     await kit.pause()
     for wait_state, timeout_s in (("drained", 9), ("paused", -1)):
@@ -160,7 +160,7 @@ async def test_the_wait_for_acknowledgements_is_bounded_by_the_deadline() -> Non
 async def test_a_worker_lost_while_closed_is_missing_and_never_drained() -> None:
     """The status counts it as missing, says draining, and the fence does not become prepared."""
     kit = CoordinatedKit()
-    call = kit.data_call("w0")
+    call = kit.work_call("w0")
     await settle()
     await kit.pause()
     kit.workers["w1"].leave()
@@ -220,7 +220,7 @@ async def test_a_resume_waits_for_a_slow_worker_and_a_repetition_shares_its_end(
 async def test_abort_inflight_cuts_off_at_every_worker_and_does_not_say_how_many() -> None:
     """Every worker's calls of the attempt end as stale; the reply has no aborted_inflight (2.6)."""
     kit = CoordinatedKit()
-    calls = [kit.data_call("w0", A0), kit.data_call("w1", A0), kit.data_call("w1", B0)]
+    calls = [kit.work_call("w0", A0), kit.work_call("w1", A0), kit.work_call("w1", B0)]
     await settle()
     await kit.pause()
     aborted = await kit.post(ABORT, rollout_id=A0.rollout_id, attempt_index=0)
@@ -275,7 +275,7 @@ async def test_the_model_server_exports_only_what_stands_still(tmp_path: Path) -
 
     refused = (409, "ledger_not_quiescent")
     assert await commit() == refused
-    call = kit.data_call("w1")
+    call = kit.work_call("w1")
     await settle()
     await kit.pause()
     assert await commit() == refused
@@ -309,7 +309,7 @@ async def test_the_model_server_restores_and_closes_nobody(tmp_path: Path) -> No
     restored = await fresh.post(RESTORE, "r", at=fresh.model_server, checkpoint_dir=saved)
     assert restored.json["checkpoint_id"] == "x"
     assert fresh.where() == ("idle", None, [False, False])
-    assert (await fresh.data_call("w0", A0).done()).code == "stale_attempt"
+    assert (await fresh.work_call("w0", A0).done()).code == "stale_attempt"
     again = await fresh.post(RESTORE, "r2", at=fresh.model_server, checkpoint_dir="/nowhere")
     assert again.code == "ledger_mismatch"
     assert fresh.model_server.fence.state.active is None

@@ -75,7 +75,7 @@ def send(kit: CoordinatedKit, call: tuple[str, str, float, bool], directory: Pat
 async def live(orders: list[tuple[Any, float]], directory: Path) -> None:
     """One life of a coordinator; in the end its workers are well again, and it is opened."""
     kit = CoordinatedKit()
-    busy = [kit.data_call("w0", A0), kit.data_call("w1", B0)]
+    busy = [kit.work_call("w0", A0), kit.work_call("w1", B0)]
     asyncio.get_running_loop().call_later(2.0, kit.work.go.set)
     calls: list[tuple[str, Caller]] = []
     for order, pause_s in orders:

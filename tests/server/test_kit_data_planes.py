@@ -20,12 +20,12 @@ AGENT, RESOURCES = "/agent-checkpoint", "/resources-checkpoint"
 async def test_a_run_is_admitted_once_and_its_result_is_given_again() -> None:
     """A second run of a live attempt is a duplicate; of a finished one it gets the stored result; then it is stale."""
     kit = Kit()
-    first = kit.data_call(kit.agent, "/run", A0)
+    first = kit.work_call(kit.agent, "/run", A0)
     await settle()
-    assert (await kit.data_call(kit.agent, "/run", A0).done()).code == "duplicate_execution"
+    assert (await kit.work_call(kit.agent, "/run", A0).done()).code == "duplicate_execution"
     kit.work.go.set()
     await first.done()
-    again = await kit.data_call(kit.agent, "/run", A0).done()
+    again = await kit.work_call(kit.agent, "/run", A0).done()
     assert (again.status, again.json) == (200, first.json)
     assert kit.work.entered == 1
     status = await kit.get(kit.agent, f"{AGENT}/status", checkpoint_id="x")
@@ -38,7 +38,7 @@ async def test_a_run_is_admitted_once_and_its_result_is_given_again() -> None:
         headers=kit.bearer(),
     )
     assert reply.json == {"acknowledged": True, "idempotent": False}
-    assert (await kit.data_call(kit.agent, "/run", A0).done()).code == "stale_attempt"
+    assert (await kit.work_call(kit.agent, "/run", A0).done()).code == "stale_attempt"
 
 
 @virtual_time
@@ -46,11 +46,11 @@ async def test_a_closed_agent_refuses_new_runs_but_gives_stored_results() -> Non
     """Admission is about new work: a result that is there already is given out while closed."""
     kit = Kit()
     kit.work.go.set()
-    first = await kit.data_call(kit.agent, "/run", A0).done()
+    first = await kit.work_call(kit.agent, "/run", A0).done()
     await kit.post(kit.agent, f"{AGENT}/prepare", in_s=1.0)
-    assert (await kit.data_call(kit.agent, "/run", B0).done()).code == "agent_admission_closed"
-    assert (await kit.data_call(kit.agent, "/run", None).done()).code == "agent_admission_closed"
-    assert (await kit.data_call(kit.agent, "/run", A0).done()).json == first.json
+    assert (await kit.work_call(kit.agent, "/run", B0).done()).code == "agent_admission_closed"
+    assert (await kit.work_call(kit.agent, "/run", None).done()).code == "agent_admission_closed"
+    assert (await kit.work_call(kit.agent, "/run", A0).done()).json == first.json
 
 
 @virtual_time
@@ -69,7 +69,7 @@ async def test_a_run_between_the_gate_and_its_begin_blocks_the_cut() -> None:
 async def test_a_run_that_the_server_never_begins_is_withdrawn() -> None:
     """A call that ends with an error before any execution leaves nothing that could block a cut."""
     kit = Kit()
-    other = kit.data_call(kit.agent, "/elsewhere/run", A0)
+    other = kit.work_call(kit.agent, "/elsewhere/run", A0)
     assert (await other.done()).status == 404
     assert kit.stores.runs.status()["running"] == 0
     assert kit.stores.runs.is_fenced(A0) is False
@@ -79,7 +79,7 @@ async def test_a_run_that_the_server_never_begins_is_withdrawn() -> None:
 async def test_an_execution_whose_caller_left_while_parked_is_exported_and_then_retired() -> None:
     """Its boundary is in the cut; resume retires it instead of releasing it, and does not count it."""
     kit = Kit()
-    call = kit.data_call(kit.agent, "/run", A0)
+    call = kit.work_call(kit.agent, "/run", A0)
     await settle()
     prepare = kit.sending(kit.agent, f"{AGENT}/prepare", in_s=1.0)
     await settle()
@@ -99,10 +99,10 @@ async def test_the_body_of_a_run_is_capped(monkeypatch: pytest.MonkeyPatch) -> N
     """A body that is too large is refused before the server sees it, and the attempt may come again."""
     monkeypatch.setattr(agent_gate, "BODY_BYTES_MAX", 1)
     kit = Kit()
-    assert (await kit.data_call(kit.agent, "/run", A0).done()).status == 413
+    assert (await kit.work_call(kit.agent, "/run", A0).done()).status == 413
     monkeypatch.setattr(agent_gate, "BODY_BYTES_MAX", 1000)
     kit.work.go.set()
-    assert (await kit.data_call(kit.agent, "/run", A0).done()).status == 200
+    assert (await kit.work_call(kit.agent, "/run", A0).done()).status == 200
 
 
 @virtual_time
@@ -120,17 +120,17 @@ async def test_a_session_is_seeded_mutated_and_named_by_its_revision() -> None:
     kit = Kit()
 
     async def revision(path: str) -> tuple[int | None, str | None]:
-        reply = await kit.data_call(kit.resources, path, A0).done()
+        reply = await kit.work_call(kit.resources, path, A0).done()
         return reply.status, reply.reply_headers.get(REVISION_HEADER)
 
-    unbound = await kit.data_call(kit.resources, "/mutate", A0).done()
+    unbound = await kit.work_call(kit.resources, "/mutate", A0).done()
     assert (unbound.status, unbound.code) == (409, "resources_session_unbound")
     assert await revision("/seed_session") == (200, "1")
     assert await revision("/mutate") == (200, "2")
     assert await revision("/fail") == (400, None)
     assert await revision("/mutate") == (200, "3")
     assert (await revision("/verify"))[0] == 200
-    assert (await kit.data_call(kit.resources, "/mutate", A0).done()).code == "resources_session_unbound"
+    assert (await kit.work_call(kit.resources, "/mutate", A0).done()).code == "resources_session_unbound"
 
 
 @virtual_time
@@ -138,10 +138,10 @@ async def test_calls_of_one_session_wait_for_each_other_and_a_prepare_for_both()
     """The cut is between two mutations, never inside one; what waits when admission closes is refused."""
     kit = Kit()
     await kit.stores.seed(A0)
-    first = kit.data_call(kit.resources, "/hang", A0)
+    first = kit.work_call(kit.resources, "/hang", A0)
     await settle()
-    second = kit.data_call(kit.resources, "/mutate", A0)
-    other = kit.data_call(kit.resources, "/seed_session", B0)
+    second = kit.work_call(kit.resources, "/mutate", A0)
+    other = kit.work_call(kit.resources, "/seed_session", B0)
     assert (await other.done()).status == 200
     prepare = kit.sending(kit.resources, f"{RESOURCES}/prepare")
     await settle()
@@ -156,13 +156,13 @@ async def test_calls_of_one_session_wait_for_each_other_and_a_prepare_for_both()
 async def test_what_is_outside_the_resources_gate_is_never_refused() -> None:
     """Aggregated metrics and control paths pass while closed; a call without identity is refused while open."""
     kit = Kit()
-    anonymous = await kit.data_call(kit.resources, "/mutate", None).done()
+    anonymous = await kit.work_call(kit.resources, "/mutate", None).done()
     assert (anonymous.status, anonymous.code) == (409, "execution_identity_mismatch")
     await kit.post(kit.resources, f"{RESOURCES}/prepare")
-    refused = await kit.data_call(kit.resources, "/mutate", A0).done()
+    refused = await kit.work_call(kit.resources, "/mutate", A0).done()
     assert refused.json["error"] == {
         "code": "resources_admission_closed",
         "message": "resources mutation admission is closed for checkpoint preparation",
     }
-    assert (await kit.data_call(kit.resources, "/aggregate_metrics", A1).done()).status == 200
+    assert (await kit.work_call(kit.resources, "/aggregate_metrics", A1).done()).status == 200
     assert (await kit.post(kit.resources, f"{RESOURCES}/resume")).status == 200

@@ -99,7 +99,7 @@ async def test_resume_ends_a_waiting_resources_prepare_and_another_may_begin() -
     """After the resume the server serves again, and a prepare of another id reaches its own end."""
     kit = Kit()
     await kit.stores.seed(A0)
-    mutation = kit.data_call(kit.resources, "/hang", A0)
+    mutation = kit.work_call(kit.resources, "/hang", A0)
     await settle()
     first = kit.sending(kit.resources, f"{RESOURCES}/prepare", "x")
     await settle()
@@ -212,7 +212,7 @@ async def test_a_failed_resources_prepare_reopens() -> None:
     """Strict: a prepare that ran into its deadline leaves the server open and the id free."""
     kit = Kit()
     await kit.stores.seed(A0)
-    mutation = kit.data_call(kit.resources, "/hang", A0)
+    mutation = kit.work_call(kit.resources, "/hang", A0)
     await settle()
     failed = await kit.post(kit.resources, f"{RESOURCES}/prepare", in_s=0.5)
     assert (failed.status, failed.code) == (409, "resources_checkpoint_error")
@@ -227,15 +227,15 @@ async def test_a_recorded_failed_resources_prepare_stays_closed_until_resume() -
     """Field case 10: the fence is idle, and data calls are refused until somebody resumes."""
     kit = Kit(GYM)
     await kit.stores.seed(A0)
-    mutation = kit.data_call(kit.resources, "/hang", A0)
+    mutation = kit.work_call(kit.resources, "/hang", A0)
     await settle()
     await kit.post(kit.resources, f"{RESOURCES}/prepare", in_s=0.5)
     assert _where(kit.resources) == ("idle", None, True)
-    assert (await kit.data_call(kit.resources, "/mutate", A0).done()).code == "resources_admission_closed"
+    assert (await kit.work_call(kit.resources, "/mutate", A0).done()).code == "resources_admission_closed"
     kit.work.go.set()
     await mutation.done()
     await kit.post(kit.resources, f"{RESOURCES}/resume")
-    assert (await kit.data_call(kit.resources, "/mutate", A0).done()).status == 200
+    assert (await kit.work_call(kit.resources, "/mutate", A0).done()).status == 200
 
 
 @virtual_time
@@ -250,7 +250,7 @@ async def test_an_incomplete_agent_prepare_is_polled_under_one_id() -> None:
         status = kit.stores.runs.status()
         assert status["executions"][0]["state"] == "park_requested"  # type: ignore[index]  # a list of objects
     assert (await kit.post(kit.agent, f"{AGENT}/prepare", "y")).code == "checkpoint_conflict"
-    assert (await kit.data_call(kit.agent, "/run", B0).done()).code == "agent_admission_closed"
+    assert (await kit.work_call(kit.agent, "/run", B0).done()).code == "agent_admission_closed"
     await _end(busy)
 
 
@@ -389,11 +389,11 @@ async def test_a_process_that_owes_a_restore_opens_only_by_being_restored(tmp_pa
     missing = await kit.post(server, f"{RESOURCES}/restore", "r", checkpoint_dir=str(tmp_path / "nowhere"))
     assert (missing.status, missing.code) == (409, "resources_checkpoint_error")
     assert _where(server) == ("idle", None, True)
-    assert (await kit.data_call(server, "/seed_session", B0).done()).code == "resources_admission_closed"
+    assert (await kit.work_call(server, "/seed_session", B0).done()).code == "resources_admission_closed"
     restored = await kit.post(server, f"{RESOURCES}/restore", "r", checkpoint_dir=str(tmp_path))
     assert restored.json == {"sessions": 1, "source_checkpoint_id": "x"}
     assert (await kit.post(server, f"{RESOURCES}/resume", "r")).status == 200
-    assert (await kit.data_call(server, "/seed_session", B0).done()).status == 200
+    assert (await kit.work_call(server, "/seed_session", B0).done()).status == 200
 
 
 @pytest.mark.parametrize("component", ["agent", "resources"])
@@ -415,7 +415,7 @@ async def test_a_policy_whose_restore_failed_is_held_closed_for_its_id(tmp_path:
     failed = await kit.post(kit.policy, f"{MODEL}/restore", "r", checkpoint_dir=str(tmp_path))
     assert (failed.status, failed.code) == (409, "ledger_mismatch")
     assert _where(kit.policy) == ("restore_failed_paused", "r", True)
-    assert (await kit.data_call(kit.policy, "/v1/responses", A0).done()).code == "checkpoint_parked"
+    assert (await kit.work_call(kit.policy, "/v1/responses", A0).done()).code == "checkpoint_parked"
     assert (await kit.post(kit.policy, f"{MODEL}/restore", "other", checkpoint_dir="/c")).code == "checkpoint_conflict"
     assert (await kit.status(kit.policy, "/model-admission/status", "r")).json["state"] == "paused"
     assert (await kit.post(kit.policy, "/model-admission/resume", "r")).status == 200

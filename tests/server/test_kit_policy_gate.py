@@ -23,7 +23,7 @@ def _phase(kit: Kit) -> str:
 
 
 async def _open(kit: Kit, path: str = CALL) -> Caller:
-    call = kit.data_call(kit.policy, path, A0, {PLANE_HEADER: "rollouts"})
+    call = kit.work_call(kit.policy, path, A0, {PLANE_HEADER: "rollouts"})
     await settle()
     return call
 
@@ -34,14 +34,14 @@ async def test_a_closed_policy_parks_new_calls_and_lets_old_ones_finish() -> Non
     kit = Kit()
     old = await _open(kit)
     assert (await kit.post(kit.policy, PAUSE)).json["state"] == "draining"
-    parked = await kit.data_call(kit.policy, CALL, B0).done()
+    parked = await kit.work_call(kit.policy, CALL, B0).done()
     assert (parked.status, parked.code, parked.reply_headers["retry-after"]) == (409, "checkpoint_parked", "1")
     assert (await calling(kit.policy, "GET", "/health").done()).status == 200
     kit.work.go.set()
     assert (await old.done()).status == 200
     assert _phase(kit) == "prepared"
     await kit.post(kit.policy, RESUME)
-    assert (await kit.data_call(kit.policy, CALL, B0).done()).status == 200
+    assert (await kit.work_call(kit.policy, CALL, B0).done()).status == 200
 
 
 @virtual_time
@@ -50,7 +50,7 @@ async def test_a_call_in_flight_is_listed_with_whose_it_is_and_its_age() -> None
     kit = Kit()
     await _open(kit)
     await asyncio.sleep(4.2)
-    nobody = kit.data_call(kit.policy, CALL, None)
+    nobody = kit.work_call(kit.policy, CALL, None)
     await settle()
     await kit.post(kit.policy, PAUSE)
     status = (await kit.status(kit.policy, STATUS)).json
@@ -100,7 +100,7 @@ async def test_a_call_whose_server_crashes_ends() -> None:
         raise RuntimeError("boom")
 
     kit.work.go.wait = crash  # type: ignore[method-assign, assignment]  # the application's own failure
-    call = kit.data_call(kit.policy, CALL, A0)
+    call = kit.work_call(kit.policy, CALL, A0)
     with pytest.raises(RuntimeError, match="boom"):
         await call.done()
     assert (await kit.post(kit.policy, PAUSE)).json["state"] == "paused"
@@ -168,7 +168,7 @@ async def test_a_recorded_policy_needs_a_status_call_to_become_prepared() -> Non
 async def test_aborting_an_attempt_cuts_its_calls_off_and_fences_it() -> None:
     """The caller learns that it is stale; the call counts until its handler has ended; later calls are refused."""
     kit = Kit()
-    mine, other = await _open(kit), kit.data_call(kit.policy, CALL, B0)
+    mine, other = await _open(kit), kit.work_call(kit.policy, CALL, B0)
     await settle()
     await kit.post(kit.policy, PAUSE)
     members: dict[str, Any] = {"rollout_id": "rollout-a", "attempt_index": 0}
@@ -184,7 +184,7 @@ async def test_aborting_an_attempt_cuts_its_calls_off_and_fences_it() -> None:
     kit.work.go.set()
     await other.done()
     await kit.post(kit.policy, RESUME)
-    assert (await kit.data_call(kit.policy, CALL, A0).done()).code == "stale_attempt"
+    assert (await kit.work_call(kit.policy, CALL, A0).done()).code == "stale_attempt"
 
 
 @virtual_time
@@ -205,8 +205,8 @@ async def test_a_fenced_caller_learns_that_it_is_stale_even_while_closed() -> No
     kit = Kit()
     kit.stores.ledger.fence(A0)
     await kit.post(kit.policy, PAUSE)
-    assert (await kit.data_call(kit.policy, CALL, A0).done()).code == "stale_attempt"
-    assert (await kit.data_call(kit.policy, CALL, A1).done()).code == "checkpoint_parked"
+    assert (await kit.work_call(kit.policy, CALL, A0).done()).code == "stale_attempt"
+    assert (await kit.work_call(kit.policy, CALL, A1).done()).code == "checkpoint_parked"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_a_fenced_caller_learns_that_it_is_stale_even_while_closed() -> No
 async def test_half_an_identity_or_a_malformed_one_is_refused(headers: dict[str, str]) -> None:
     """One header without the other, or one that is no id or index, is 409 execution_identity_mismatch."""
     kit = Kit()
-    reply = await kit.data_call(kit.policy, CALL, None, headers).done()
+    reply = await kit.work_call(kit.policy, CALL, None, headers).done()
     assert (reply.status, reply.code) == (409, "execution_identity_mismatch")
     assert kit.work.entered == 0
 
@@ -238,7 +238,7 @@ async def test_half_an_identity_or_a_malformed_one_is_refused(headers: dict[str,
 async def test_an_identity_given_twice_must_agree_with_itself() -> None:
     """Two different values of one header are no identity."""
     kit = Kit()
-    call = kit.data_call(kit.policy, CALL, None)
+    call = kit.work_call(kit.policy, CALL, None)
     call.headers += [(name.encode(), value.encode()) for name, value in identity(A0).items()]
     call.headers += [(ROLLOUT_HEADER.encode(), b"another")]
     assert ((await call.done()).status, call.code) == (409, "execution_identity_mismatch")
@@ -254,7 +254,7 @@ async def test_the_identity_agrees_with_the_capture_key_of_the_path(key: str, at
     kit = Kit()
     kit.work.go.set()
     assert isinstance(attempt, type(A0))
-    reply = await kit.data_call(kit.policy, f"/capture/{key}/v1/responses", attempt).done()
+    reply = await kit.work_call(kit.policy, f"/capture/{key}/v1/responses", attempt).done()
     assert (reply.status, reply.code) == ((200, None) if agrees else (409, "execution_identity_mismatch"))
 
 
@@ -263,8 +263,8 @@ async def test_two_attempts_that_would_share_a_capture_key_are_not_both_served()
     """Field case 31: x-a2 attempt 0 and x attempt 2 would write one file; the second is refused."""
     kit = Kit()
     kit.work.go.set()
-    first = await kit.data_call(kit.policy, CALL, A0._replace(rollout_id="x", attempt_index=2)).done()
-    second = await kit.data_call(kit.policy, CALL, A0._replace(rollout_id="x-a2")).done()
+    first = await kit.work_call(kit.policy, CALL, A0._replace(rollout_id="x", attempt_index=2)).done()
+    second = await kit.work_call(kit.policy, CALL, A0._replace(rollout_id="x-a2")).done()
     assert (first.status, second.code) == (200, "execution_identity_mismatch")
 
 
@@ -274,7 +274,7 @@ async def test_a_holding_gate_keeps_calls_until_resume() -> None:
     kit = Kit(when_closed="hold")
     kit.work.go.set()
     await kit.post(kit.policy, PAUSE)
-    held = [kit.data_call(kit.policy, CALL, attempt) for attempt in (A0, B0)]
+    held = [kit.work_call(kit.policy, CALL, attempt) for attempt in (A0, B0)]
     await settle()
     status = (await kit.status(kit.policy, STATUS)).json
     assert (status["state"], status["inflight_total"], status["waiters_total"]) == ("paused", 0, 2)
@@ -287,7 +287,7 @@ async def test_a_held_call_that_was_fenced_meanwhile_is_stale() -> None:
     """Whatever happened while a call was held counts as if it had come only now; a caller that left is forgotten."""
     kit = Kit(when_closed="hold")
     await kit.post(kit.policy, PAUSE)
-    held, left = kit.data_call(kit.policy, CALL, A0), kit.data_call(kit.policy, CALL, B0)
+    held, left = kit.work_call(kit.policy, CALL, A0), kit.work_call(kit.policy, CALL, B0)
     await settle()
     left.task.cancel()
     await asyncio.gather(left.task, return_exceptions=True)
@@ -302,11 +302,11 @@ async def test_calls_that_come_while_a_drain_ends_never_slip_through() -> None:
     kit = Kit()
     kit.work.go.set()
     for number in range(20):
-        calls = [kit.data_call(kit.policy, CALL, A0._replace(attempt_index=number * 10 + k)) for k in range(5)]
+        calls = [kit.work_call(kit.policy, CALL, A0._replace(attempt_index=number * 10 + k)) for k in range(5)]
         pause = kit.sending(kit.policy, PAUSE, f"x{number}")
         for _ in range(number):
             await asyncio.sleep(0)
-        late = [kit.data_call(kit.policy, CALL, B0) for _ in range(5)]
+        late = [kit.work_call(kit.policy, CALL, B0) for _ in range(5)]
         await pause.done()
         await kit.status(kit.policy, STATUS, f"x{number}", wait_state="paused", timeout_s=10)
         entered = kit.work.entered

@@ -62,7 +62,7 @@ async def _live(component: str, variant: FenceVariant, orders: list[Order], dire
     server = kit.server(component)
     await kit.stores.seed(A0)
     work: list[asyncio.Future[None]] = [asyncio.ensure_future(_now_and_then_at_a_boundary(kit.stores.runs))]
-    busy = [kit.data_call(kit.policy, "/v1/responses", A0), kit.data_call(kit.resources, "/hang", A0)]
+    busy = [kit.work_call(kit.policy, "/v1/responses", A0), kit.work_call(kit.resources, "/hang", A0)]
     asyncio.get_running_loop().call_later(3.0, kit.work.go.set)
     calls = []
     for order in orders:

@@ -76,7 +76,7 @@ class CoordinatedKit:
         """The same with its reply."""
         return await self.asking(id_, **query).done()
 
-    def data_call(self, worker: str, attempt: AttemptId | None = None) -> Caller:
+    def work_call(self, worker: str, attempt: AttemptId | None = None) -> Caller:
         """A model call at one worker, on its way."""
         named = {} if attempt is None else identity(attempt)
         return calling(self.workers[worker].gate, "POST", "/v1/responses", json_body={}, headers=named)

@@ -186,7 +186,7 @@ class Kit:
         """A status call and its reply."""
         return await self.get(server, path, checkpoint_id=id_, deadline_ts=self.deadline(30.0), **query)
 
-    def data_call(
+    def work_call(
         self, server: MountedServer, path: str, attempt: AttemptId | None, headers: Mapping[str, str] | None = None
     ) -> Caller:
         """A data-plane POST on its way."""

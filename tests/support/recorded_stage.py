@@ -96,7 +96,7 @@ class Stage:
 
     async def open_call(self, attempt: AttemptId = A0) -> None:
         """Open a model call that does not end by itself."""
-        self.calls.append(self.kit.data_call(self.kit.policy, "/v1/responses", attempt))
+        self.calls.append(self.kit.work_call(self.kit.policy, "/v1/responses", attempt))
         await settle()
 
     async def end_call(self) -> Caller:
@@ -134,7 +134,7 @@ async def _aborted_call_is_stale(stage: Stage) -> None:
 
 
 async def _later_call_is_stale(stage: Stage) -> None:
-    call = await stage.kit.data_call(stage.kit.policy, "/v1/responses", A0).done()
+    call = await stage.kit.work_call(stage.kit.policy, "/v1/responses", A0).done()
     assert (call.status, call.code) == (409, "stale_attempt")
 
 
@@ -180,8 +180,8 @@ async def _three_fresh_servers(stage: Stage) -> None:
 
 async def _old_attempt_is_stale_and_new_one_is_served(stage: Stage) -> None:
     stage.kit.work.go.set()
-    old = await stage.kit.data_call(stage.kit.policy, "/v1/responses", A0).done()
-    new = await stage.kit.data_call(stage.kit.policy, "/v1/responses", A0._replace(attempt_index=1)).done()
+    old = await stage.kit.work_call(stage.kit.policy, "/v1/responses", A0).done()
+    new = await stage.kit.work_call(stage.kit.policy, "/v1/responses", A0._replace(attempt_index=1)).done()
     assert (old.status, old.code, new.status) == (409, "stale_attempt", 200)
 
 
@@ -196,7 +196,7 @@ async def _one_long_turn(runs: Runs) -> object:
 
 
 async def _run_is_refused(stage: Stage) -> None:
-    call = await stage.kit.data_call(stage.kit.agent, "/run", B0).done()
+    call = await stage.kit.work_call(stage.kit.agent, "/run", B0).done()
     assert (call.status, call.code) == (409, "agent_admission_closed")
 
 
@@ -220,19 +220,19 @@ async def _two_sessions(stage: Stage) -> None:
 
 
 async def _mutation_is_refused(stage: Stage) -> None:
-    call = await stage.kit.data_call(stage.kit.resources, "/mutate", A0).done()
+    call = await stage.kit.work_call(stage.kit.resources, "/mutate", A0).done()
     assert (call.status, call.code) == (409, "resources_admission_closed")
     assert call.json["error"]["message"]
 
 
 async def _retired_session_is_stale(stage: Stage) -> None:
-    call = await stage.kit.data_call(stage.kit.resources, "/mutate", B1).done()
+    call = await stage.kit.work_call(stage.kit.resources, "/mutate", B1).done()
     assert (call.status, call.code) == (409, "stale_attempt")
 
 
 async def _mutation_hangs(stage: Stage) -> None:
     await stage.kit.stores.seed(A0, mutations=2)
-    stage.calls.append(stage.kit.data_call(stage.kit.resources, "/hang", A0))
+    stage.calls.append(stage.kit.work_call(stage.kit.resources, "/hang", A0))
     await settle()
     stage.last_but = 2
 
@@ -304,7 +304,7 @@ async def _second_worker_connects(stage: Stage) -> None:
 
 
 async def _second_worker_has_a_call(stage: Stage) -> None:
-    stage.calls.append(stage.coordinated.data_call("w1", A0))
+    stage.calls.append(stage.coordinated.work_call("w1", A0))
     await settle()
 
 

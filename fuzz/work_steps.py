@@ -9,23 +9,23 @@ from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.judge import Judge
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import Seen
-from quiesce.fuzz.steps import DataKind, DataStep
+from quiesce.fuzz.steps import WorkKind, WorkStep
 from quiesce.fuzz.surroundings import CLOSED_CODES, Surroundings, Work
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Bindings
 
-__all__ = ["DataPlane"]
+__all__ = ["WorkSteps"]
 
 SUCCESS_BELOW: Final = 400
 _STALE: Final = "stale_attempt"
 _PARKED: Final = "checkpoint_parked"
 _MISMATCH: Final = "execution_identity_mismatch"
 _PROTOCOL: Final = CLOSED_CODES | {_STALE}
-_ANSWERED: Final = frozenset({DataKind.PROBE, DataKind.FINISH, DataKind.SEED, DataKind.HALF_NAMED})
+_ANSWERED: Final = frozenset({WorkKind.PROBE, WorkKind.FINISH, WorkKind.SEED, WorkKind.HALF_NAMED})
 
 
-class DataPlane:
-    """Carries out the data steps of one run and judges what comes back."""
+class WorkSteps:
+    """Carries out the work steps of one run and judges what comes back."""
 
     def __init__(
         self, place: Place, bindings: Bindings, judge: Judge, surroundings: Surroundings, watch: Watch
@@ -36,7 +36,7 @@ class DataPlane:
         self._surroundings = surroundings
         self._watch = watch
 
-    async def perform(self, step: DataStep) -> str:
+    async def perform(self, step: WorkStep) -> str:
         """Begin the work of a step, wait for its answer where it has a short one, and say what came of it."""
         work = await self._surroundings.begin(step.attempt, self._bindings.attempt(step.attempt), step.kind)
         if work is None:
@@ -56,7 +56,7 @@ class DataPlane:
                     self._judge_answer(work, work.seen)
 
     def _runs_long(self, work: Work) -> bool:
-        return self._place.subject.role is Role.AGENT and work.kind is DataKind.PROBE
+        return self._place.subject.role is Role.AGENT and work.kind is WorkKind.PROBE
 
     async def _look_at_unanswered(self, work: Work) -> None:
         closed = self._judge.closed
@@ -74,7 +74,7 @@ class DataPlane:
         if self._place.subject.role is Role.AUXILIARY:
             judge.check("data.auxiliary", holds=seen.status < SUCCESS_BELOW, expected="it serves", got=str(seen))
             return
-        if work.kind is DataKind.HALF_NAMED:
+        if work.kind is WorkKind.HALF_NAMED:
             judge.check("data.half-named", holds=seen.code == _MISMATCH, expected=f"409 {_MISMATCH}", got=str(seen))
             return
         if work.cut_off and work.sure:
@@ -112,7 +112,7 @@ class DataPlane:
     def _note_end(self, work: Work, seen: Seen) -> None:
         if seen.status >= SUCCESS_BELOW:
             return
-        if work.kind is DataKind.SEED or (self._place.subject.role is Role.RESOURCES and work.kind is DataKind.PROBE):
+        if work.kind is WorkKind.SEED or (self._place.subject.role is Role.RESOURCES and work.kind is WorkKind.PROBE):
             self._surroundings.sessions.add(work.symbol)
         elif self._place.subject.role is Role.AGENT:
             self._surroundings.finished.add(work.symbol)
