@@ -5,7 +5,7 @@ Every transport keeps the contract at the top of ``quiesce.transport.port``.
 
 from __future__ import annotations
 
-from quiesce.transport.faults import CallSite, Fault, FaultKind, FaultPlan, ScriptedFaults, SeededFaults
+from quiesce.transport.faults import GATEWAY_PAGE, CallSite, Fault, FaultKind, FaultPlan, ScriptedFaults, SeededFaults
 from quiesce.transport.faulty import FaultyTransport, InjectedFault
 from quiesce.transport.http import HttpTransport
 from quiesce.transport.inprocess import AsgiApplication, AsgiTransport
@@ -21,6 +21,7 @@ from quiesce.transport.token import (
 
 __all__ = [
     "CONNECT_TIMEOUT_S",
+    "GATEWAY_PAGE",
     "KEEPALIVE_S",
     "REPLY_BODY_CAP",
     "REQUEST_BODY_MAX",

@@ -1,8 +1,8 @@
-"""A transport that loses and delays calls on purpose, around any other transport.
+"""A transport that loses, delays, doubles and garbles calls on purpose, around any other transport.
 
 It ships, because whoever embeds a controller wants to see what a lost reply does to them. It keeps the contract of
-``quiesce.transport.port``: a fault shows as ``NeverSent`` or ``MaybeApplied`` or as lateness, never as anything that a
-real network could not do.
+``quiesce.transport.port``: a fault shows as ``NeverSent`` or ``MaybeApplied``, as lateness or as a reply that the
+participant did not give so, never as anything that a real network could not do.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, assert_never
+from dataclasses import dataclass, replace
+from typing import Final
 
-from quiesce.participants.errors import NeverSent
+from quiesce.participants.errors import NeverSent, Unreachable
 from quiesce.transport.delivery import caller_is_cancelled, maybe_applied, never_sent
 from quiesce.transport.faults import CallSite, Fault, FaultKind, FaultPlan
 from quiesce.transport.port import ControlReply, ControlRequest, Transport
@@ -22,6 +22,8 @@ __all__ = ["FaultyTransport", "InjectedFault"]
 
 RECORDS_MAX: Final = 100_000
 """Injected faults that are remembered; the oldest ones go first."""
+_NO_TEXT: Final = b"\xff\xfe"
+"""Bytes that no text in UTF-8 holds."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,8 @@ class FaultyTransport:
         match record.fault.kind:
             case FaultKind.REFUSED:
                 raise never_sent(request, self._reason(record))
+            case FaultKind.RESET:
+                pass
             case FaultKind.REQUEST_LOST:
                 await self._silence_until(_deadline(request))
             case FaultKind.REPLY_LOST:
@@ -100,21 +104,32 @@ class FaultyTransport:
                 deadline = _deadline(request)
                 await self._deliver(request, record)
                 await self._silence_until(deadline)
-            case FaultKind.DELAYED:
-                return await self._delay(request, record)
+            case FaultKind.DELAYED | FaultKind.REPLY_SLOW | FaultKind.RESENT:
+                return await self._await_journey(request, record)
             case _:
-                assert_never(record.fault.kind)
+                return await self._falsify(request, record)
         raise maybe_applied(request, self._reason(record))
+
+    async def _falsify(self, request: ControlRequest, record: InjectedFault) -> ControlReply:
+        """What ends in a reply, though not as the participant meant it."""
+        kind = record.fault.kind
+        if kind is FaultKind.ANSWERED_FOR:
+            return record.fault.answer
+        if kind is FaultKind.DUPLICATED:
+            self._let_go(asyncio.create_task(self._arrive_late(request, record)))
+        reply = await self._deliver(request, record)
+        if kind is FaultKind.REPLY_REPLACED:
+            return record.fault.answer
+        return replace(reply, body=_garbled(reply.body)) if kind is FaultKind.GARBLED else reply
 
     async def _silence_until(self, deadline: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._closing.wait()
 
-    async def _delay(self, request: ControlRequest, record: InjectedFault) -> ControlReply:
+    async def _await_journey(self, request: ControlRequest, record: InjectedFault) -> ControlReply:
         journey = asyncio.create_task(self._arrive_late(request, record))
-        self._journeys.add(journey)
-        journey.add_done_callback(self._arrived)
+        self._let_go(journey)
         try:
             async with asyncio.timeout(request.timeout_s):
                 return await asyncio.shield(journey)
@@ -125,7 +140,19 @@ class FaultyTransport:
                 raise
         raise maybe_applied(request, self._reason(record))
 
+    def _let_go(self, journey: asyncio.Task[ControlReply]) -> None:
+        """A request is on its way and stays so, although its client may leave."""
+        self._journeys.add(journey)
+        journey.add_done_callback(self._arrived)
+
     async def _arrive_late(self, request: ControlRequest, record: InjectedFault) -> ControlReply:
+        if record.fault.kind is FaultKind.RESENT:
+            with suppress(Unreachable):
+                await self._deliver(request, record)
+        if record.fault.kind is FaultKind.REPLY_SLOW:
+            reply = await self._deliver(request, record)
+            await asyncio.sleep(record.fault.delay_s)
+            return reply
         await asyncio.sleep(record.fault.delay_s)
         return await self._deliver(request, record)
 
@@ -143,9 +170,14 @@ class FaultyTransport:
             journey.exception()  # its client may have left, and then nobody else would look at it
 
     def _reason(self, record: InjectedFault) -> str:
-        delay = f" by {record.fault.delay_s:g} s" if record.fault.kind is FaultKind.DELAYED else ""
+        delay = f" by {record.fault.delay_s:g} s" if record.fault.delay_s else ""
         return f"fault injected: {record.fault.kind.value}{delay}, call {record.site.nth} of its kind, {self._plan!r}"
 
 
 def _deadline(request: ControlRequest) -> float:
     return asyncio.get_running_loop().time() + request.timeout_s
+
+
+def _garbled(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + _NO_TEXT + body[middle + len(_NO_TEXT) :]

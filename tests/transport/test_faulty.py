@@ -13,8 +13,10 @@ from support.virtual_loop import virtual_time
 
 from quiesce.participants.errors import ConfigurationError, MaybeApplied, NeverSent, Unreachable
 from quiesce.transport import (
+    GATEWAY_PAGE,
     AsgiTransport,
     CallSite,
+    ControlReply,
     ControlRequest,
     Fault,
     FaultKind,
@@ -49,6 +51,7 @@ def now_s() -> float:
     ("kind", "error", "delivered", "after_s"),
     [
         (FaultKind.REFUSED, NeverSent, False, 0.0),
+        (FaultKind.RESET, MaybeApplied, False, 0.0),
         (FaultKind.REQUEST_LOST, MaybeApplied, False, 60.0),
         (FaultKind.REPLY_LOST, MaybeApplied, True, 0.0),
         (FaultKind.REPLY_STUCK, MaybeApplied, True, 60.0),
@@ -66,6 +69,64 @@ async def test_each_kind(kind: FaultKind, error: type[Unreachable], *, delivered
     assert (record.site, record.fault.kind, record.delivered) == (CallSite("tools", CALL, 1), kind, delivered)
     assert (await transport.send(call())).status == 200
     await transport.aclose()
+
+
+@virtual_time
+@pytest.mark.parametrize(("delay_s", "arrivals"), [(0.0, 2), (90.0, 1)])
+async def test_a_duplicated_call_arrives_twice_and_is_answered_once(delay_s: float, arrivals: int) -> None:
+    """The caller sees one reply, at once; the second request arrives when it does."""
+    app, transport = transport_with({("tools", CALL, 1): Fault(FaultKind.DUPLICATED, delay_s)})
+    assert (await transport.send(call())).status == 200
+    assert now_s() == pytest.approx(0)
+    assert len(app.calls) == arrivals
+    await transport.settled()
+    assert app.calls == [CALL, CALL]
+
+
+@virtual_time
+async def test_a_call_that_a_proxy_sends_again_is_answered_by_its_second_arrival() -> None:
+    """The first reply is lost on the way; nobody but the participant knows that it was called twice."""
+    app, transport = transport_with({("tools", CALL, 1): Fault(FaultKind.RESENT, 2.0)})
+    assert (await transport.send(call())).status == 200
+    assert now_s() == pytest.approx(2)
+    assert app.calls == [CALL, CALL]
+
+
+@virtual_time
+@pytest.mark.parametrize(("delay_s", "arrives"), [(7.5, True), (90.0, False)])
+async def test_the_bytes_of_a_reply_may_be_slow(delay_s: float, *, arrives: bool) -> None:
+    """The request was delivered at once, whatever becomes of the reply."""
+    app, transport = transport_with({("tools", CALL, 1): Fault(FaultKind.REPLY_SLOW, delay_s)})
+    sending = asyncio.create_task(transport.send(call()))
+    await asyncio.sleep(1)
+    assert app.calls == [CALL]
+    if arrives:
+        assert (await sending).status == 200
+    else:
+        with pytest.raises(MaybeApplied, match="reply_slow by 90 s"):
+            await sending
+    assert now_s() == pytest.approx(min(delay_s, 60.0))
+
+
+@virtual_time
+async def test_a_garbled_reply_is_no_text() -> None:
+    """Its status and its head are as they were."""
+    app, transport = transport_with({("tools", CALL, 1): Fault(FaultKind.GARBLED)})
+    reply = await transport.send(call())
+    assert reply.status == 200
+    with pytest.raises(UnicodeDecodeError):
+        reply.body.decode()
+    assert app.calls == [CALL]
+
+
+@virtual_time
+@pytest.mark.parametrize("reply", [None, ControlReply(401, {}, b"{}")], ids=["gateway", "chosen"])
+@pytest.mark.parametrize(("kind", "calls"), [(FaultKind.ANSWERED_FOR, 0), (FaultKind.REPLY_REPLACED, 1)])
+async def test_something_in_the_way_may_answer(kind: FaultKind, calls: int, reply: ControlReply | None) -> None:
+    """It answers what it wants, whether the participant was called or not."""
+    app, transport = transport_with({("tools", CALL, 1): Fault(kind, reply=reply)})
+    assert await transport.send(call()) == (reply or GATEWAY_PAGE)
+    assert len(app.calls) == calls
 
 
 @virtual_time
@@ -215,9 +276,26 @@ def test_rates_that_make_no_sense(rates: dict[FaultKind, float], delay_s_max: fl
         (FaultKind.DELAYED, float("inf")),
         (FaultKind.REFUSED, 1.0),
         (FaultKind.REFUSED, float("nan")),
+        (FaultKind.REPLY_SLOW, 0.0),
+        (FaultKind.DUPLICATED, -1.0),
+        (FaultKind.RESENT, float("inf")),
     ],
 )
 def test_delays_that_make_no_sense(kind: FaultKind, delay_s: float) -> None:
-    """Only a delayed call has a delay, and it needs one that ends."""
+    """Only what arrives late has a delay, and it needs one that ends."""
     with pytest.raises(ConfigurationError, match=kind.value):
         Fault(kind, delay_s)
+
+
+def test_only_what_answers_has_a_reply() -> None:
+    """A fault that lets the participant answer, or nobody, has no reply of its own."""
+    with pytest.raises(ConfigurationError, match="has no reply"):
+        Fault(FaultKind.GARBLED, reply=GATEWAY_PAGE)
+
+
+@given(seed=st.integers(), sites=st.lists(SITES))
+def test_every_kind_can_be_drawn(seed: int, sites: list[CallSite]) -> None:
+    """A seeded plan makes a usable fault of each kind."""
+    rates = {kind: 1 / len(FaultKind) for kind in FaultKind}
+    plan = SeededFaults(seed, rates, delay_s_max=2.0)
+    assert all((fault := plan.fault_for(site)) is None or fault.delay_s <= 2.0 for site in sites)
