@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from support.artefact_tree import Exported, agent_export, boundary, policy_export, resources_export
+from support.artefact_tree import agent_export, boundary, policy_export, resources_export
 from support.declarations import healthy
+from support.snapshots import entry_of
 
 from quiesce.participants.artefact_writing import continuation_row
 from quiesce.participants.errors import SnapshotInvalid
@@ -22,8 +23,6 @@ from quiesce.participants.manifest_models import (
     METADATA_BYTES_MAX,
     DeploymentEntry,
     FileEntry,
-    IndexEntry,
-    ParticipantEntry,
     RestartingEntry,
     RolloutEntry,
     SnapshotManifest,
@@ -36,21 +35,6 @@ Json = Any  # JSON has no shape that a type could hold
 RECORDS = [boundary("job7.r1"), boundary("job7.r3")]
 ROOTS = [row for record in RECORDS if (row := continuation_row(record))]
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "manifest-1.schema.json"
-
-
-def _entry(export: Exported) -> ParticipantEntry:
-    receipt = export.receipt
-    return ParticipantEntry(
-        deployment="main",
-        name=export.name,
-        role=export.role,
-        participant_name=export.name,
-        dialect="gym_a",
-        manifest_path=receipt.manifest_path,
-        manifest_digest=receipt.manifest_digest,
-        counts=dict(receipt.counts),
-        index=IndexEntry.of(receipt.index) if receipt.index else None,
-    )
 
 
 def whole(**changes: Json) -> SnapshotManifest:
@@ -73,7 +57,7 @@ def whole(**changes: Json) -> SnapshotManifest:
         "label": "step-40",
         "created_at": 1_800_000_000.25,
         "deployments": {"main": deployment},
-        "participants": tuple(_entry(export) for export in exports),
+        "participants": tuple(entry_of(export) for export in exports),
         "rollouts": tuple(
             RolloutEntry(deployment="main", agent="solver_agent", rollout_id=name, attempt_index=0)
             for name in ("job7.r1", "job7.r3")

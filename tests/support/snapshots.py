@@ -27,7 +27,7 @@ from quiesce.participants.manifest_models import (
 )
 from quiesce.participants.topology import Topology
 
-__all__ = ["CHECKPOINT", "FullCut", "trainer_only", "tree_of"]
+__all__ = ["CHECKPOINT", "FullCut", "entry_of", "trainer_only", "tree_of"]
 
 RECORDS = [boundary("job7.r1"), boundary("job7.r3")]
 
@@ -129,7 +129,7 @@ class FullCut:
             label="step-40",
             created_at=self.created_at,
             deployments={"main": deployment},
-            participants=tuple(_entry(export) for export in self.exports),
+            participants=tuple(entry_of(export) for export in self.exports),
             rollouts=(),
             restarting=(),
             files=files,
@@ -142,7 +142,8 @@ class FullCut:
         return self.store.layout.snapshot(CHECKPOINT)
 
 
-def _entry(export: Exported) -> ParticipantEntry:
+def entry_of(export: Exported) -> ParticipantEntry:
+    """What a manifest says of an export."""
     receipt = export.receipt
     return ParticipantEntry(
         deployment="main",
