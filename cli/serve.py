@@ -159,12 +159,18 @@ def _prepared(settings: ServerSettings) -> uvicorn.Server:
 
 def _listening(port: int, inherited: int | None) -> socket.socket:
     try:
-        if inherited is not None:
-            return socket.socket(fileno=inherited)
-        return socket.create_server((HOST, port), backlog=BACKLOG)
+        listening = (
+            socket.create_server((HOST, port), backlog=BACKLOG)
+            if inherited is None
+            else socket.socket(fileno=inherited)
+        )
+        # accepted connections inherit it; a socket of create_server names no protocol, so that asyncio would not set
+        # it, and each reply (head and body) would wait 40 ms for an acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigurationError(f"cannot listen on {HOST}:{port}: {reason}; choose another --port") from error
+    return listening
 
 
 async def _run(server: uvicorn.Server, listening: socket.socket, settings: ServerSettings, *, until_eof: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from quiesce.cli.serve import _listening
 from quiesce.participants.control_token import TOKEN_VARIABLES
 
 TOKEN = "secret-of-the-test"
@@ -92,3 +93,12 @@ def test_a_server_without_token_takes_part_in_nothing() -> None:
         errors = child.communicate(timeout=30)[1]
     assert child.returncode == 0
     assert "takes part in no checkpoint" in errors
+
+
+def test_a_reply_waits_for_no_acknowledgement() -> None:
+    """Head and body of a reply are two writes: without TCP_NODELAY each call would last as long as a delayed ACK."""
+    with _listening(0, None) as listening:
+        with socket.create_connection(listening.getsockname()):
+            accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
