@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from quiesce.fsm import messages as m
 from quiesce.fsm.engine import Engine, require
-from quiesce.fsm.errors import DefinitionError
+from quiesce.fsm.errors import DefinitionError, IllegalTransition
 from quiesce.fsm.members import Draft, call_outstanding, fire_member, fire_release, may_run_on
+from quiesce.fsm.rows import Facts
 from quiesce.fsm.tables.joint import JOINT, TRIED_AT_REST
 from quiesce.fsm.tables.participant import ANSWERS, RECORDED, ParticipantEvent, ParticipantState
 from quiesce.fsm.tables.phases import PHASE_OF, plan_for
 from quiesce.fsm.tables.release import RELEASE_ANSWERS, ReleaseEvent
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
-from quiesce.fsm.transaction import State, is_owed
+from quiesce.fsm.transaction import Plan, State, is_owed
 from quiesce.fsm.vocabulary import Outcome, Phase, Verb
 from quiesce.fsm.waves import meets, send_due_waves, wave_count
 
@@ -35,7 +36,7 @@ def advance(state: State, event: m.Event, engine: Engine) -> tuple[State, tuple[
 
     Raises:
         DefinitionError: the tables go in circles.
-        IllegalTransition: the request has no row in this state.
+        IllegalTransition: the request has no row in this state, or a recovery is told what contradicts its plan.
         GuardRefused: it has one, and its guards are named.
     """
     draft = Draft(state, engine)
@@ -68,8 +69,7 @@ def _joint_step(draft: Draft) -> bool:
 
 def _fire(draft: Draft, event: TransactionEvent, why: m.Failed | None = None) -> bool:
     """Take one TRANSACTION step; False when the table refuses it."""
-    facts = {"is_restore": draft.plan.is_restore, "snapshot_is_published": draft.decided}
-    accepted = draft.step(TRANSACTION, "", draft.transaction, event, facts)
+    accepted = draft.step(TRANSACTION, "", draft.transaction, event, _facts(draft))
     if accepted is None:
         return False
     if accepted.target is not draft.transaction:
@@ -82,10 +82,14 @@ def _fire(draft: Draft, event: TransactionEvent, why: m.Failed | None = None) ->
     return True
 
 
+def _facts(draft: Draft) -> Facts:
+    """What the guards of TRANSACTION read."""
+    return {"is_restore": draft.plan.is_restore, "snapshot_is_published": draft.decided, **draft.left}
+
+
 def _request(draft: Draft, event: TransactionEvent) -> None:
     """A step that somebody asked for: refused loudly."""
-    facts = {"is_restore": draft.plan.is_restore, "snapshot_is_published": draft.decided}
-    require(draft.engine.step(TRANSACTION, draft.transaction, event, facts))
+    require(draft.engine.step(TRANSACTION, draft.transaction, event, _facts(draft)))
     _fire(draft, event)
 
 
@@ -162,13 +166,39 @@ _EFFECTS: Final[Mapping[str, Callable[[Draft, TransactionEvent, m.Failed | None]
 
 
 def _on_recover(draft: Draft, event: m.Recover) -> None:
-    draft.decided = event.published
+    if (fault := _fault_of(draft.plan, event)) is not None:
+        state, asked = draft.transaction.value, TransactionEvent.RECOVER.value
+        raise IllegalTransition(TRANSACTION.name, state, asked, f"{TRANSACTION.name}: '{asked}' is refused: {fault}")
+    draft.decided = event.published or event.released
+    draft.left = {
+        "release_is_recorded": event.released,
+        "abort_is_recorded": event.aborted,
+        "somebody_touched": bool(event.touched),
+    }
     for index, spec in enumerate(draft.plan.members):
         if spec.key in event.touched:
             # the controller before us may have sent a resume while a call of its own ran: a 200 alone proves nothing
             draft.edit(index, state=ParticipantState.UNKNOWN, overlapped=True)
             draft.linger(index, Verb.CLOSE)
     _request(draft, TransactionEvent.RECOVER)
+
+
+def _fault_of(plan: Plan, event: m.Recover) -> str | None:
+    """What in the account of what was left contradicts the plan or itself, and what to do."""
+    unknown = sorted(str(key) for key in event.touched if key not in plan.index)
+    faults = (
+        (
+            bool(unknown),
+            f"{', '.join(unknown)} may be paused and is not in the plan; recover with the plan that it had",
+        ),
+        (plan.is_restore and event.published, "a restore publishes nothing; say whether it was released or aborted"),
+        (
+            not plan.is_restore and (event.released or event.aborted),
+            "the folder alone decides of a cut; say whether it stands",
+        ),
+        (event.released and event.aborted, "no restore is released and aborted; its first such record decides"),
+    )
+    return next((text for is_fault, text in faults if is_fault), None)
 
 
 def _on_reply(draft: Draft, event: m.Replied) -> None:

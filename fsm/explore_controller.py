@@ -31,10 +31,11 @@ Armed = tuple[m.Timer, ParticipantKey | None]
 class Controller(NamedTuple):
     """The core, its armed timers, what it waits for beside calls, and what the world knows better than it.
 
-    ``published``: the snapshot stands in its place. ``told_to_abort``: somebody asked for an abort of a
-    restore by name. ``hasty``: something was asked for before it was recorded. ``contradicted``: an export that is not
-    what it was said to be did not end the cut. ``noted``: whom the durable records name as touched, where the
-    controller may die; ``recovered``: it has.
+    ``published``: the snapshot stands in its place. ``told_to_abort``, ``told_to_release``: somebody asked for an abort
+    of a restore by name, or for its release. ``hasty``: something was asked for before it was recorded.
+    ``contradicted``: an export that is not what it was said to be did not end the cut. ``noted``: whom the durable
+    records name as touched, where the controller may die; ``recovered``: it has; ``decided``: whether a durable record
+    says that a restore was being released, or aborted.
     """
 
     core: State
@@ -42,10 +43,12 @@ class Controller(NamedTuple):
     errands: frozenset[Errand] = frozenset()
     published: bool = False
     told_to_abort: bool = False
+    told_to_release: bool = False
     hasty: bool = False
     contradicted: bool = False
     noted: frozenset[ParticipantKey] = frozenset()
     recovered: bool = False
+    decided: TransactionState | None = None
 
 
 class Moved(NamedTuple):
@@ -72,6 +75,8 @@ _UNTOUCHED: Final = ParticipantState.IDLE
 _ALWAYS_FIRE: Final = frozenset({m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF, m.Timer.PROBE})
 _S = TransactionState
 _OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
+_HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
+_DECIDED: Final = frozenset({_S.RESUMING, _S.ABORTING})
 _TOWARDS_PUBLICATION: Final = frozenset({_S.COMMITTING, _S.COMMITTED, _S.PUBLISHING, _S.PUBLISHED, _S.RESUMING})
 _ASKED: Final[Mapping[TransactionState, m.Event]] = {
     TransactionState.IDLE: m.Begin(),
@@ -109,7 +114,7 @@ class ControllerAutomaton:
     def _move(self, controller: Controller, event: m.Event) -> Moved:
         """Take one event in and note what it asks for."""
         if isinstance(event, m.Recover):
-            controller = Controller(initial_state(self.plan), noted=controller.noted, published=controller.published)
+            controller = controller._replace(core=initial_state(self.plan), armed=frozenset(), errands=frozenset())
         core, commands = advance(controller.core, event, self.engine)
         calls = tuple(
             (self.plan.index[command.key], Flight(command.leg, command.verb, command.id_index))
@@ -118,10 +123,11 @@ class ControllerAutomaton:
         )
         barrier = any(isinstance(command, m.Record) and command.barrier for command in commands)
         target = _noted(controller, core, event, commands)
-        if _is_hasty(controller.core, core, commands):
+        if not isinstance(event, m.Recover) and _is_hasty(controller.core, core, commands):
             target = target._replace(hasty=True)
         if self.dies and barrier:
-            target = target._replace(noted=target.noted | _touched(core))
+            decided = core.transaction if self.plan.is_restore and core.transaction in _DECIDED else target.decided
+            target = target._replace(noted=target.noted | _touched(core), decided=decided)
         if isinstance(event, m.Recover):
             target = target._replace(recovered=True)
         return Moved(target, calls, barrier)
@@ -145,7 +151,12 @@ class ControllerAutomaton:
         yield from self._timers(controller)
         yield from self._requests(controller)
         if self.dies and controller.core.transaction not in _OVER and controller.core.transaction is not _S.IDLE:
-            event = m.Recover(controller.published, controller.noted)
+            event = m.Recover(
+                controller.published,
+                controller.noted,
+                released=controller.decided is _S.RESUMING,
+                aborted=controller.decided is _S.ABORTING,
+            )
             yield ControllerStep("the controller dies, and another recovers", Fault.CONTROLLER, event, orphans=True)
         for errand in sorted(controller.errands, key=str):
             yield from _errand_ends(errand, published=controller.published)
@@ -178,13 +189,16 @@ class ControllerAutomaton:
 
 
 def _is_hasty(before: State, after: State, commands: tuple[m.Command, ...]) -> bool:
-    """Whether the batch asks for what must be durable before, with no barrier in front of it (contract 4, 5)."""
+    """Whether the batch asks for what must be durable before, with no barrier in front of it (contract 4, 5, 6)."""
+    opens = before.transaction in _HOLDING and after.transaction in _DECIDED
     recorded = False
     for command in commands:
         recorded = recorded or (isinstance(command, m.Record) and command.barrier)
-        if isinstance(command, m.Publish) and not recorded:
+        if recorded:
+            return False
+        if isinstance(command, m.Publish) or (opens and isinstance(command, m.Call)):
             return True
-        if isinstance(command, m.Call) and command.leg is m.Leg.FORWARD and not recorded:
+        if isinstance(command, m.Call) and command.leg is m.Leg.FORWARD:
             place = before.plan.index[command.key]
             if before.members[place].state is _UNTOUCHED and after.members[place].state is not _UNTOUCHED:
                 return True
@@ -197,10 +211,14 @@ def _touched(core: State) -> frozenset[ParticipantKey]:
 
 
 def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[m.Command, ...]) -> Controller:
-    told = controller.told_to_abort or (core.plan.is_restore and isinstance(event, m.AbortRequested))
+    to_abort = controller.told_to_abort or (core.plan.is_restore and isinstance(event, m.AbortRequested))
+    to_release = controller.told_to_release or (core.plan.is_restore and isinstance(event, m.ReleaseRequested))
     refused = isinstance(event, m.Verification) and not event.accepted and core.transaction in _TOWARDS_PUBLICATION
     kept = controller._replace(
-        core=core, told_to_abort=told, contradicted=controller.contradicted or (refused and not core.plan.is_restore)
+        core=core,
+        told_to_abort=to_abort,
+        told_to_release=to_release,
+        contradicted=controller.contradicted or (refused and not core.plan.is_restore),
     )
     if core.transaction in _OVER:
         # nothing that still fires or is answered can move it any more

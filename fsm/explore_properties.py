@@ -57,7 +57,10 @@ ALWAYS: Final = (
         "what is restored stays closed, while its process lives, until it is released or an abort is asked for",
     ),
     Claim("published_verified", "what is published was checked against what each participant said, and none differed"),
-    Claim("recorded_before_done", "a first call and a publication are asked for behind a durable record"),
+    Claim(
+        "recorded_before_done",
+        "a first call, a publication and the opening of a restore are asked for behind a durable record",
+    ),
     Claim(
         "reopened_in_order", "resources, policies, agents are reopened in this order, but for who lags or is given up"
     ),
@@ -91,6 +94,7 @@ _S = TransactionState
 _SETTLED: Final = frozenset({ParticipantState.RESUMED, ParticipantState.ABORTED})
 _OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
 _UNDONE: Final = frozenset({_S.ABORTING, _S.ABORTED, _S.IN_DOUBT_UNPUBLISHED})
+_RELEASED: Final = frozenset({_S.RESUMING, _S.RESUMED, _S.IN_DOUBT_PUBLISHED})
 _DOUBT: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED})
 _HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
 _TURN: Final = {Role.RESOURCES: 0, Role.POLICY: 1, Role.AGENT: 2}
@@ -121,7 +125,7 @@ def broken_by_controller(controller: Controller) -> int:
     bits = 0
     if controller.published and state in _UNDONE:
         bits |= _BIT["never_published_and_aborted"]
-    if core.plan.is_restore and state in _UNDONE and not controller.told_to_abort:
+    if core.plan.is_restore and _opens_unasked(controller):
         touched = any(member.state is not ParticipantState.IDLE for member in core.members)
         bits |= _BIT["restore_undone_by_request"] if touched else 0
     if controller.published and (controller.contradicted or _is_unchecked(controller)):
@@ -133,6 +137,12 @@ def broken_by_controller(controller: Controller) -> int:
     if (state in _OVER and named) or (state in _DOUBT and not named):
         bits |= _BIT["doubt_has_a_name"]
     return bits
+
+
+def _opens_unasked(controller: Controller) -> bool:
+    state = controller.core.transaction
+    asked_to_abort, asked_to_release = controller.told_to_abort, controller.told_to_release
+    return (state in _UNDONE and not asked_to_abort) or (state in _RELEASED and not asked_to_release)
 
 
 def broken_by_site(  # noqa: C901 - one branch a property, in the order of ALWAYS

@@ -55,7 +55,7 @@ _CLASSES: Final = (
     _Class("store", Fault.STORE, ("publish_unknown",), ("restore_failed",)),
     _Class("intruder", Fault.INTRUDER, ("held_by_other",), ("held_by_other",)),
     _Class("restart", Fault.RESTART),
-    _Class("controller", Fault.CONTROLLER, ("recovered",)),
+    _Class("controller", Fault.CONTROLLER, ("recovered",), ("recovered", "restore_failed")),
 )
 
 _Pair = tuple[tuple[Role, FenceVariant], tuple[Role, FenceVariant]]
@@ -107,8 +107,6 @@ def _setups(name: str, pair: _Pair, times: int) -> Iterator[Setup]:
         dying = ControllerAutomaton(Plan(specs, is_restore), dies=True)
         controllers: dict[Fault | None, ControllerAutomaton] = {Fault.DEADLINE: watching, Fault.CONTROLLER: dying}
         for faults in _CLASSES:
-            if is_restore and faults.fault is Fault.CONTROLLER:
-                continue  # what a recovery does with a restore is not decided here
             own = {} if faults.fault is None else {faults.fault: times}
             yield Setup(
                 name=f"{name}: {_title(pair)}, {'restore' if is_restore else 'cut'}, {faults.name}",

@@ -55,6 +55,8 @@ class Draft:
         self.lagging = state.lagging
         self.waves = state.waves
         self.scan = state.scan
+        self.left: Facts = {}
+        """What a recovery was told of a restore that another controller left."""
         self.queue: list[tuple[TransactionEvent, m.Failed | None]] = []
         self.records: list[m.Record] = []
         self.commands: list[m.Command] = []

@@ -78,10 +78,18 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Take over what another controller left: whether the folder is published, and whom it may have touched."""
+    """Take over what another controller left of a transaction, under the same id and with the same plan.
+
+    ``published`` is of a cut: whether its folder stands in its place, which alone decides. ``released`` and
+    ``aborted`` are of a restore: whether a durable record of TRANSACTION leads to ``resuming``, or to ``aborting``.
+    ``touched`` are those whom a durable record, or an earlier recovery, names as possibly paused. A restore of which
+    somebody was touched and nothing more is recorded ends held closed, in ``restore_failed``.
+    """
 
     published: bool
     touched: frozenset[ParticipantKey]
+    released: bool = False
+    aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

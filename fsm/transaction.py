@@ -15,7 +15,8 @@ The contract of a runner, in this order for each batch of commands:
 4. A participant is recorded as possibly paused *before* its first call leaves: that record and the call are in one
    batch, with the barrier between them.
 5. The decision is durable before the rename: ``Record(barrier=True)`` precedes ``Publish``.
-6. Publish before resume: release calls come only in batches after ``PUBLISHED`` was posted.
+6. Publish before resume: release calls come only in batches after ``PUBLISHED`` was posted. That a restore is released,
+   or aborted by request, is durable before its first release call: ``Recover`` is told so.
 7. Answer every ``Call`` exactly once, within its time-out: ``Replied`` with the outcome of what was read, or
    ``CallFailed``. ``maybe_applied=False`` is said only where it is certain that nothing left.
 8. ``Arm`` starts a timer or starts it anew; ``Disarm`` stops it. A firing is posted once. A timer that fires late

@@ -6,7 +6,8 @@ crash, a refusal or a deadline can strike. Two rules shape the table:
 - Until ``publishing`` every failure and every abort leads to ``aborting``, which reopens whoever may be closed.
   From ``published`` on nothing undoes the cut; what remains is to resume.
 - A restore has no undo on the wire. Its failure is held closed in ``restore_failed`` until it is retried with
-  the same id or aborted by an explicit request; a cancellation is no such request.
+  the same id or aborted by an explicit request; a cancellation is no such request. So is what a dead controller left of
+  it, unless a durable record says that it was being released or aborted.
 """
 
 from __future__ import annotations
@@ -83,6 +84,24 @@ _GUARDS: Final = (
         "the snapshot stands in its final place with its manifest",
         "no snapshot of this id is published",
     ),
+    Guard(
+        "release_is_recorded",
+        IsTrue("release_is_recorded"),
+        "a durable record says that this restore was being released",
+        "no durable record says that this restore was being released",
+    ),
+    Guard(
+        "abort_is_recorded",
+        IsTrue("abort_is_recorded"),
+        "a durable record says that an abort of this restore was asked for",
+        "no durable record says that an abort of this restore was asked for",
+    ),
+    Guard(
+        "somebody_touched",
+        IsTrue("somebody_touched"),
+        "somebody may have seen a call of this transaction",
+        "nobody can have seen a call of this transaction",
+    ),
 )
 
 _EFFECTS: Final = (
@@ -106,6 +125,9 @@ _EFFECTS: Final = (
 )
 
 _ABORT_EFFECTS: Final = ("note_failure", "disarm_budgets", "arm_release", "start_release")
+_RECORDED_ABORT: Final = ("record_decision", *_ABORT_EFFECTS)
+"""What opens a restore is durable before its first call leaves: whoever takes over must not hold, and import again,
+what such a call may still open."""
 
 
 def _row(
@@ -121,7 +143,7 @@ def _row(
 
 
 def _aborts(
-    source: TransactionState, *events: TransactionEvent, guards: tuple[str, ...] = ()
+    source: TransactionState, *events: TransactionEvent, effects: tuple[str, ...] = _ABORT_EFFECTS
 ) -> tuple[Row[TransactionState, TransactionEvent], ...]:
     """Rows by which each of ``events`` turns ``source`` into aborting."""
     reasons = {
@@ -134,10 +156,7 @@ def _aborts(
         _E.CANCELLED: "a cancelled caller is an abort request",
         _E.PUBLISH_FAILED: "the rename did not happen, so the cut never did",
     }
-    return tuple(
-        _row(source, event, _S.ABORTING, reasons[event], *_ABORT_EFFECTS, guards=guards, deadline=_D.RELEASE)
-        for event in events
-    )
+    return tuple(_row(source, event, _S.ABORTING, reasons[event], *effects, deadline=_D.RELEASE) for event in events)
 
 
 def _holds(
@@ -248,7 +267,8 @@ _RESTORE: Final = (
         _S.RESTORED,
         _E.RELEASE_REQUESTED,
         _S.RESUMING,
-        "the trainer has loaded its part",
+        "the trainer has loaded its part; that it is released is durable before anybody is",
+        "record_decision",
         "disarm_budgets",
         "arm_release",
         "start_release",
@@ -256,9 +276,9 @@ _RESTORE: Final = (
     ),
     *_holds(_S.RESTORING, _E.PARTICIPANT_FAILED, _E.REACH_EXPIRED, _E.RECORD_FAILED, _E.CANCELLED),
     *_holds(_S.RESTORED, _E.PARTICIPANT_FAILED, _E.HOLD_EXPIRED, _E.RECORD_FAILED, _E.CANCELLED),
-    *_aborts(_S.RESTORING, _E.ABORT_REQUESTED),
-    *_aborts(_S.RESTORED, _E.ABORT_REQUESTED),
-    *_aborts(_S.RESTORE_FAILED, _E.ABORT_REQUESTED),
+    *_aborts(_S.RESTORING, _E.ABORT_REQUESTED, effects=_RECORDED_ABORT),
+    *_aborts(_S.RESTORED, _E.ABORT_REQUESTED, effects=_RECORDED_ABORT),
+    *_aborts(_S.RESTORE_FAILED, _E.ABORT_REQUESTED, effects=_RECORDED_ABORT),
     _row(
         _S.RESTORE_FAILED,
         _E.RETRY_REQUESTED,
@@ -405,29 +425,52 @@ _ENDINGS: Final = (
     _row(_S.PUBLISHED, _E.RECORD_FAILED, _S.PUBLISHED, "the rename decides, not the record of it"),
 )
 
+
+def _recoveries() -> tuple[Row[TransactionState, TransactionEvent], ...]:
+    """What becomes of what another controller left: the folder decides of a cut, the durable records of a restore."""
+    reopening = ("arm_release", "start_release")
+    undecided = ("is_restore", "!release_is_recorded", "!abort_is_recorded")
+    cases = (
+        (_S.RESUMING, "the snapshot stands: finish the resume", reopening, ("!is_restore", "snapshot_is_published")),
+        (
+            _S.ABORTING,
+            "no snapshot stands: reopen whoever may be closed",
+            reopening,
+            ("!is_restore", "!snapshot_is_published"),
+        ),
+        (_S.RESUMING, "it was being released: finish the resume", reopening, ("is_restore", "release_is_recorded")),
+        (
+            _S.ABORTING,
+            "an abort was asked for: finish it",
+            reopening,
+            ("is_restore", "!release_is_recorded", "abort_is_recorded"),
+        ),
+        (
+            _S.RESTORE_FAILED,
+            "half a restore is never opened; retry with the same id or abort",
+            ("finish",),
+            (*undecided, "somebody_touched"),
+        ),
+        (_S.ABORTING, "nobody was called: there is nothing to hold", reopening, (*undecided, "!somebody_touched")),
+    )
+    return tuple(
+        _row(
+            _S.IDLE,
+            _E.RECOVER,
+            target,
+            reason,
+            *effects,
+            guards=guards,
+            deadline=_D.NONE if target is _S.RESTORE_FAILED else _D.RELEASE,
+        )
+        for target, reason, effects, guards in cases
+    )
+
+
 _BEFORE_AND_AFTER: Final = (
     _row(_S.IDLE, _E.ABORT_REQUESTED, _S.ABORTED, "nobody was called", "finish"),
     _row(_S.IDLE, _E.CANCELLED, _S.ABORTED, "nobody was called", "finish"),
-    _row(
-        _S.IDLE,
-        _E.RECOVER,
-        _S.RESUMING,
-        "the snapshot stands: finish the resume",
-        "arm_release",
-        "start_release",
-        guards=("snapshot_is_published",),
-        deadline=_D.RELEASE,
-    ),
-    _row(
-        _S.IDLE,
-        _E.RECOVER,
-        _S.ABORTING,
-        "no snapshot stands: reopen whoever may be closed",
-        "arm_release",
-        "start_release",
-        guards=("!snapshot_is_published",),
-        deadline=_D.RELEASE,
-    ),
+    *_recoveries(),
     *_aborts(_S.PREFLIGHT, _E.PARTICIPANT_FAILED, _E.RECORD_FAILED, _E.REACH_EXPIRED, _E.ABORT_REQUESTED, _E.CANCELLED),
     *_aborts(
         _S.DRAINING,

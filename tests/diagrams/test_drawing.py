@@ -152,21 +152,18 @@ def _sources(drawing: Drawing, name: str, states: list[str]) -> list[str]:
 
 
 def test_a_failure_from_everywhere_is_drawn_once() -> None:
-    """The aborts of the transaction, possible from eight states, are one arrow from one box that lists them."""
+    """The aborts of a cut, possible from five states, are one arrow from one box that lists them."""
     drawing = draw(TRANSACTION)
-    box = next(node for node in drawing.nodes if "restore_failed" in node.gathers)
+    box = next(node for node in drawing.nodes if "draining" in node.gathers)
     assert box.gathers == (
         "preflight",
         "draining",
         "paused",
         "committing",
         "committed",
-        "restoring",
-        "restored",
-        "restore_failed",
     )
     assert [(arrow.target, arrow.labels[0].events) for arrow in drawing.arrows if arrow.source == box.name] == [
-        ("aborting", ("abort_requested",))
+        ("aborting", ("participant_failed", "record_failed", "abort_requested", "cancelled"))
     ]
 
 

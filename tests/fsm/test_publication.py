@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted_fleet import SILENT, Fleet
+from support.scripted_fleet import SILENT, Fleet, policy
 from support.situations import SITUATIONS, cut, restore
 
 from quiesce.fsm import messages as m
@@ -238,3 +238,22 @@ def test_a_restore_publishes_nothing_and_is_decided_by_its_release() -> None:
     fleet = restore().to(S.RESUMED)
     assert fleet.state.decided
     assert fleet.seen(m.Publish) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (m.Recover(published=True, touched=EVERYONE | {policy("stranger").key}), "main/stranger.*not in the plan"),
+        (m.Recover(published=False, touched=EVERYONE, released=True), "the folder alone decides"),
+        (m.Recover(published=True, touched=EVERYONE, aborted=True), "the folder alone decides"),
+    ],
+    ids=["stranger", "released", "aborted"],
+)
+def test_a_recovery_that_contradicts_its_plan_is_refused(left: m.Recover, says: str) -> None:
+    """A participant that may be paused is not forgotten in silence: the recovery is refused and nothing changes."""
+    fleet = cut()
+    before = fleet.state
+    with pytest.raises(IllegalTransition, match=says):
+        fleet.ask(left)
+    assert fleet.state is before
+    assert fleet.log == []

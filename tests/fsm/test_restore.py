@@ -201,3 +201,93 @@ def test_a_restore_is_released_only_when_it_is_asked_for() -> None:
         with pytest.raises(IllegalTransition):
             fleet.ask(m.ReleaseRequested())
         assert fleet.state is before
+
+
+# recovery
+
+EVERYONE = frozenset(spec.key for spec in restore().plan.members)
+POLICY = frozenset({policy().key})
+
+
+def test_a_recovered_restore_is_held_closed() -> None:
+    """What a dead controller left of a restore is neither opened nor called: it rests until it is told what to do."""
+    fleet = restore().ask(m.Recover(published=False, touched=POLICY)).run()
+    assert fleet.at is S.RESTORE_FAILED
+    assert fleet.calls() == []
+    assert states(fleet) == {"policy": P.UNKNOWN, "agent": P.IDLE, "resources": P.IDLE}
+    assert fleet.seen(m.Finished) == [m.Finished(S.RESTORE_FAILED)]
+    assert fleet.ask(m.Cancelled()).at is S.RESTORE_FAILED
+
+
+def test_a_recovered_restore_is_retried_under_the_same_id() -> None:
+    """A retry imports everybody again, also who may have been restored: the same call is answered the same."""
+    fleet = restore().ask(m.Recover(published=False, touched=POLICY)).ask(m.RetryRequested()).run()
+    assert fleet.at is S.RESTORED
+    assert fleet.calls(Verb.IMPORT) == ["policy", "agent", "resources"]
+    assert fleet.ask(m.ReleaseRequested()).run().at is S.RESUMED
+
+
+def test_a_recovered_restore_is_aborted_by_request() -> None:
+    """An explicit abort opens whoever may have been touched, reads what late calls left, and calls nobody else."""
+    fleet = restore().ask(m.Recover(published=False, touched=POLICY)).ask(m.AbortRequested()).run()
+    assert fleet.at is S.ABORTING
+    assert fleet.fire(m.Timer.OUTSTANDING, "policy").run().at is S.ABORTED
+    assert fleet.calls() == ["policy release", "policy inspect"]
+
+
+@pytest.mark.parametrize(
+    ("left", "end"),
+    [
+        (m.Recover(published=False, touched=EVERYONE, released=True), S.RESUMED),
+        (m.Recover(published=False, touched=EVERYONE, aborted=True), S.ABORTED),
+    ],
+    ids=["released", "aborted"],
+)
+def test_a_restore_that_was_being_opened_goes_on_being_opened(left: m.Recover, end: TransactionState) -> None:
+    """Released or aborted for the record, it is not held again: some may accept work already."""
+    fleet = restore().ask(left).run()
+    for name in ("resources", "policy", "agent"):
+        fleet.fire(m.Timer.OUTSTANDING, name).run()
+    assert fleet.at is end
+    assert fleet.calls(Verb.RELEASE) == ["resources", "policy", "agent"]
+    assert fleet.calls(Verb.IMPORT) == []
+
+
+def test_a_recovered_restore_that_touched_nobody_is_over() -> None:
+    """Nothing was imported, so there is nothing to hold."""
+    fleet = restore().ask(m.Recover(published=False, touched=frozenset())).run()
+    assert fleet.at is S.ABORTED
+    assert fleet.calls() == []
+
+
+@pytest.mark.parametrize("event", [m.ReleaseRequested(), m.AbortRequested()], ids=["released", "aborted"])
+def test_what_opens_a_restore_is_durable_before_anybody_is_called(event: m.Event) -> None:
+    """Whoever takes over must not hold, and import again, what a call of the dead may still open."""
+    fleet = restore().to(S.RESTORED)
+    before = len(fleet.log)
+    fleet.ask(event)
+    kinds = [
+        command.barrier if isinstance(command, m.Record) else type(command)
+        for command in fleet.log[before:]
+        if isinstance(command, m.Record | m.Call)
+    ]
+    assert kinds[kinds.index(m.Call) - 1] is True
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (m.Recover(published=True, touched=EVERYONE), "a restore publishes nothing"),
+        (m.Recover(published=False, touched=EVERYONE, released=True, aborted=True), "released and aborted"),
+        (m.Recover(published=False, touched=frozenset({policy("stranger").key})), "main/stranger.*not in the plan"),
+    ],
+    ids=["published", "both", "stranger"],
+)
+def test_a_recovery_that_contradicts_its_plan_is_refused(left: m.Recover, says: str) -> None:
+    """Nobody is called on a wrong account of what was left, and nothing changes."""
+    fleet = restore()
+    before = fleet.state
+    with pytest.raises(IllegalTransition, match=says):
+        fleet.ask(left)
+    assert fleet.state is before
+    assert fleet.log == []

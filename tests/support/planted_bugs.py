@@ -13,7 +13,8 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-from quiesce.fsm.advance import _meaning
+from quiesce.fsm import messages as m
+from quiesce.fsm.advance import _INTAKE, _meaning, _on_recover
 from quiesce.fsm.explore import Exploration, Kind, Verdict, explore
 from quiesce.fsm.explore_answers import answer_outcome
 from quiesce.fsm.explore_changes import ChangedEngine, RowChange
@@ -213,6 +214,20 @@ def unasked(event: FenceEvent, id_: object = None, operation: object = None, **f
     if event is FenceEvent.STATUS:
         facts["drained"] = True
     return FenceSignal(event, id_, operation, **facts)
+
+
+def recovered_in_good_faith(draft: Draft, event: m.Recover) -> None:
+    """Nobody is taken for one that was resumed while a call of the dead controller ran."""
+    _on_recover(draft, event)
+    for index in range(len(draft.members)):
+        draft.edit(index, overlapped=False)
+
+
+def recovered_alone(draft: Draft, event: m.Recover) -> None:
+    """Nothing of the dead controller's is taken to run on."""
+    recovered_in_good_faith(draft, event)
+    for index in range(len(draft.members)):
+        draft.edit(index, lingering=None)
 
 
 BUGS: dict[str, Bug | Misorder] = {
@@ -445,14 +460,60 @@ BUGS: dict[str, Bug | Misorder] = {
         "never_published_and_aborted",
         ("snapshot_is_published",),
     ),
-    "a recovery believes the first 200": Bug(
-        RELEASE,
-        R.RELEASING,
-        RE.OPENED,
-        goes_to(R.RELEASED, "report_released"),
+    "a recovery believes the first 200": Misorder(
+        "the core: a recovery does not take a resume of its predecessor for one that a call of theirs overlapped",
+        {"quiesce.fsm.advance._INTAKE": {**_INTAKE, m.Recover: recovered_in_good_faith}},
         RECORDED.format("controller"),
         "settled_takes_next_cut",
-        ("overlapped",),
+    ),
+    "a recovery forgets the calls of its predecessor": Misorder(
+        "the core: a recovery does not wait for what may still run of its predecessor's calls",
+        {"quiesce.fsm.advance._INTAKE": {**_INTAKE, m.Recover: recovered_alone}},
+        RECORDED.format("controller"),
+        "settled_is_quiet",
+    ),
+    "a recovery opens half a restore": Bug(
+        TRANSACTION,
+        T.IDLE,
+        TE.RECOVER,
+        goes_to(T.ABORTING, "arm_release", "start_release"),
+        STRICT_RESTORE.format("controller"),
+        "restore_undone_by_request",
+        ("somebody_touched",),
+    ),
+    "a recovery releases half a restore": Bug(
+        TRANSACTION,
+        T.IDLE,
+        TE.RECOVER,
+        goes_to(T.RESUMING, "arm_release", "start_release"),
+        STRICT_RESTORE.format("controller"),
+        "restore_undone_by_request",
+        ("somebody_touched",),
+    ),
+    "a recovery holds a restore that was being released": Bug(
+        TRANSACTION,
+        T.IDLE,
+        TE.RECOVER,
+        goes_to(T.RESTORE_FAILED, "finish"),
+        STRICT_RESTORE.format("controller"),
+        "restored_is_held",
+        ("release_is_recorded",),
+    ),
+    "a restore is released before that is recorded": Bug(
+        TRANSACTION,
+        T.RESTORED,
+        TE.RELEASE_REQUESTED,
+        without("record_decision"),
+        STRICT_RESTORE.format("controller"),
+        "restored_is_held",
+    ),
+    "a restore is aborted before that is recorded": Bug(
+        TRANSACTION,
+        T.RESTORE_FAILED,
+        TE.ABORT_REQUESTED,
+        without("record_decision"),
+        STRICT_RESTORE.format("controller"),
+        "recorded_before_done",
     ),
     "another id is used while a call of ours may run": Bug(
         RELEASE,
