@@ -2,8 +2,9 @@
 
 The caller makes ``deadline_ts``, sends, and turns what came back into an outcome. Three readings need more than one
 reply: an agent's incomplete prepare is followed by a status call, which says whether finished results are what
-blocks it; an agent without the route that acknowledges several results is sent one receipt a call; and a resource
-server's refusal at the end of its slice is no refusal but "not yet" (design 3).
+blocks it; an agent without the route that acknowledges several results is sent one receipt a call; and a participant
+that refuses to be reopened because another id holds it must say so in its capabilities too, since it is then left as
+it is. A resource server's refusal at the end of its slice is no refusal but "not yet" (design 3).
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Caller:
             reading = await self._with_completions(target, spec, reading, began_s + remaining_s)
         if reading.outcome is Outcome.ROUTE_MISSING and call.verb is Verb.ACKNOWLEDGE:
             reading = await self._acknowledged_singly(target, spec, reading, began_s + limits.timeout_s)
+        if reading.outcome is Outcome.CONFLICT and call.leg is Leg.RELEASE:
+            reading = await self._with_holder(target, spec, reading, began_s + remaining_s)
         return Reached(reading, until_s)
 
     def _spec(self, target: DiscoveredParticipant, call: Call, request: Request, limits: CallLimits) -> CallSpec:
@@ -149,6 +152,16 @@ class Caller:
             return reading
         outcome = Outcome.UNACKNOWLEDGED if progress.completed_unacknowledged else Outcome.INCOMPLETE
         return replace(reading, outcome=outcome, payload=progress)
+
+    async def _with_holder(
+        self, target: DiscoveredParticipant, spec: CallSpec, refusal: Reading, deadline: float
+    ) -> Reading:
+        """Believe that another id holds it only if the capabilities name that id; else it is asked again."""
+        inspect = replace(spec, verb=Verb.INSPECT)
+        timeout_s = min(deadline - self._clock.monotonic(), STATUS_S)
+        found = await self._exchange(target, inspect, target.dialect.call(inspect), timeout_s)
+        outcome = Outcome.CONFLICT if found.outcome is Outcome.HELD_BY_OTHER else Outcome.WRONG_PHASE
+        return Reading(outcome, found.payload, refusal.error)
 
     async def _acknowledged_singly(
         self, target: DiscoveredParticipant, spec: CallSpec, missing: Reading, deadline: float

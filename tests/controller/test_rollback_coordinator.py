@@ -160,7 +160,12 @@ async def test_another_cut_that_took_it_before_the_healing_pause_is_left_alone(g
             async with controller.cut("first"):
                 raise AssertionError("a worker is missing")
         assert controller.unsettled is None
-    assert ground.said("policy") == ["pause missing_workers", *IDLE_RESUME, "pause checkpoint_conflict"]
+    assert ground.said("policy") == [
+        "pause missing_workers",
+        *IDLE_RESUME,
+        "pause checkpoint_conflict",
+        "capabilities 200",
+    ]
     assert any("another-cut" in note for note in caught.value.__notes__)
     assert (await ground.fleet.phases())["policy"] == ("prepared", "another-cut")
     assert await ground.ask("policy", RESUME, "another-cut") == "200"
