@@ -17,10 +17,13 @@ __all__ = ["COMMANDS", "app", "main"]
 COMMANDS: Final = (
     "demo",
     "serve",
+    "init",
     "discover",
     "checkpoint",
     "restore",
+    "list",
     "verify",
+    "prune",
     "diagram",
     "trace",
     "check",

@@ -29,6 +29,7 @@ import structlog
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
+from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
@@ -36,10 +37,12 @@ from quiesce.controller.discovery import Discovered
 from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured
+from quiesce.controller.housekeeping import applied_retention
 from quiesce.controller.metadata import checked_metadata
 from quiesce.controller.opening import Opening
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
+from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
 from quiesce.fsm.engine import Engine
@@ -248,6 +251,43 @@ class Controller:
             await self._unsettled.close()
             self._unsettled = None
 
+    # snapshots
+
+    async def snapshots(self) -> tuple[SnapshotEntry, ...]:
+        """Every snapshot, the newest first, then whatever else stands among them and why it is none.
+
+        Raises:
+            StorageFailed: the folder cannot be read.
+        """
+        return await asyncio.to_thread(self.store.list)
+
+    async def prune(self, *, keep: int | None = None, dry_run: bool = False) -> Pruned:
+        """Keep the newest ``keep`` snapshots (by default ``keep_latest_k``, else all), and sweep what nobody needs.
+
+        The newest valid one is never removed, one that is not valid never counts as kept, and nothing of a transaction
+        that is not settled is touched. With ``dry_run`` nothing changes and the result says what would.
+
+        Raises:
+            ConfigurationError: ``keep`` is no positive number, the controller is not open, or a transaction is running.
+            Superseded: another controller took over the root.
+            StorageFailed: the root cannot be read. What cannot be removed is in the result, and keeps nothing else.
+        """
+        if self._tenure is None:
+            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
+        await self._take_turn()
+        try:
+            return await finish_first(
+                asyncio.to_thread(
+                    self.store.prune,
+                    keep=self.config.keep_latest_k if keep is None else keep,
+                    guard=self._tenure.check,
+                    protected=self._unsettled.needs() if self._unsettled is not None else (),
+                    dry_run=dry_run,
+                )
+            )
+        finally:
+            self._busy.release()
+
     # the low-level interface, of which the contexts are made
 
     async def begin_cut(self, label: str, *, metadata: Mapping[str, JsonValue] | None = None) -> PhasedCut:
@@ -291,8 +331,17 @@ class Controller:
                 self._unsettled = transaction
             else:
                 await transaction.close()
+                await self._retain(transaction)
         finally:
             self._busy.release()
+
+    async def _retain(self, transaction: PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore) -> None:
+        """After a cut that stands, remove what ``keep_latest_k`` leaves over; whatever fails is noted."""
+        is_cut = isinstance(transaction, PhasedCut | TrainerOnlyCut) and transaction.is_published
+        if is_cut and self.config.keep_latest_k is not None:
+            keep = self.config.keep_latest_k
+            for note in await applied_retention(self.store, transaction.wire_id, keep, self._tenure):
+                transaction.note(note)
 
     async def _take_turn(self) -> None:
         if self._busy.locked():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from quiesce.controller.errors import StorageFailed
 from quiesce.controller.files import FileKind, FileSystem, storage_errors
 from quiesce.controller.publishing import MANIFEST_BYTES_MAX
 from quiesce.controller.root_layout import SNAPSHOT_MANIFEST, RootLayout
@@ -21,12 +22,22 @@ from quiesce.participants.identity import check_identity
 from quiesce.participants.manifest import deployment_folder, load_manifest
 from quiesce.participants.manifest_models import SnapshotManifest
 
-__all__ = ["LATEST", "Snapshot", "SnapshotEntry", "SnapshotState", "entry_of", "list_snapshots", "resolve"]
+__all__ = [
+    "LATEST",
+    "Snapshot",
+    "SnapshotEntry",
+    "SnapshotState",
+    "entry_of",
+    "last_instant",
+    "list_snapshots",
+    "resolve",
+]
 
 LATEST = "latest"
 """The name that always means the newest valid snapshot."""
 
 NAMED_IN_ERROR_MAX = 10
+HINT_BYTES_MAX = 1024
 
 _NO_MANIFEST = frozenset({errno.EFBIG, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 """Errors that say that what stands in the manifest's place is none, however often one looks."""
@@ -80,12 +91,20 @@ class SnapshotEntry:
         """Unix seconds."""
         return self.manifest.created_at if self.manifest else None
 
+    @property
+    def size_bytes(self) -> int | None:
+        """How much its files hold, as the manifest says."""
+        if self.manifest is None:
+            return None
+        return sum(file.bytes for file in self.manifest.files) + sum(file.bytes for file in self.manifest.trainer)
+
     def to_json(self) -> dict[str, object]:
         """A plain mapping with stable keys."""
         return {
             "wire_id": self.wire_id,
             "label": self.label,
             "created_at": self.created_at,
+            "size_bytes": self.size_bytes,
             "state": self.state.value,
             "reason": self.reason or None,
             "directory": str(self.directory),
@@ -118,6 +137,19 @@ def entry_of(files: FileSystem, layout: RootLayout, wire_id: str) -> SnapshotEnt
         if files.status(directory) is None:
             return None
     return _entry(files, directory)
+
+
+def last_instant(files: FileSystem, layout: RootLayout) -> float:
+    """The instant of the snapshot that was published last, as far as the hint says which that is; Unix seconds, else 0.
+
+    Only a hint, so whatever is wrong with it means nothing.
+    """
+    try:
+        name = files.read(layout.latest, HINT_BYTES_MAX).decode("ascii", errors="replace").strip()
+        entry = entry_of(files, layout, name)
+    except (OSError, InvalidIdentity, StorageFailed):
+        return 0.0
+    return entry.created_at or 0.0 if entry is not None else 0.0
 
 
 def resolve(files: FileSystem, layout: RootLayout, name: str) -> Snapshot:

@@ -48,6 +48,7 @@ __all__ = [
 
 FILE_BYTES_MAX: Final = 4 << 20
 PARTICIPANTS_MAX: Final = 20_000
+KEPT_MAX: Final = 1_000_000
 TIMEOUT_S_MAX: Final = 7 * 24 * 3600.0
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -152,7 +153,9 @@ class Config(_Settings):
     """
 
     root: Path = Field(description="the directory for snapshots and journals, on a file system that everybody sees")
-    enabled: Flag = Field(default=True, description="false: no control call is made, a cut saves the trainer's part")
+    enabled: Flag = Field(
+        default=True, description="whether control calls are made; without, a cut saves the trainer's part alone"
+    )
     reach_timeout_s: Seconds = Field(default=120.0, description="the time to get everyone quiesced")
     hold_timeout_s: Seconds = Field(default=600.0, description="the time to keep them so")
     control_timeout_s: Seconds = Field(default=60.0, description="the time for one short call, such as capabilities")
@@ -165,6 +168,9 @@ class Config(_Settings):
     )
     proxy: BaseUrl | None = Field(
         default=None, description="the proxy for control calls; the environment's proxy variables are not looked at"
+    )
+    keep_latest_k: Annotated[int, Strict(), Field(ge=1, le=KEPT_MAX)] | None = Field(
+        default=None, description="after a cut, keep only so many of the newest snapshots; all of them where not set"
     )
     hash_trainer_files: Flag = Field(default=False, description="also record digests of the trainer's own files")
     deployment: Mapping[str, DeploymentConfig] = Field(

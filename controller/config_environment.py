@@ -29,6 +29,13 @@ def _number(text: str) -> object:
         raise ValueError(f"{escaped(text)} is not a number") from None
 
 
+def _count(text: str) -> object:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{escaped(text)} is not a whole number") from None
+
+
 def _flag(text: str) -> object:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if text.lower() not in words:
@@ -52,6 +59,7 @@ SETTINGS: Final[Mapping[str, Callable[[str], object]]] = {
     "straggler_after_s": _number,
     "token_variable": str,
     "proxy": str,
+    "keep_latest_k": _count,
     "hash_trainer_files": _flag,
 }
 """Every setting that a variable can override, and how its text is read."""

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
@@ -51,10 +51,11 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """Kind and size in bytes of what stands at a path."""
+    """Kind and size in bytes of what stands at a path, and when it was last changed, in Unix seconds."""
 
     kind: FileKind
     size: int
+    modified_ts: float = field(default=0.0, compare=False)
 
 
 class WritableFile(Protocol):
@@ -154,7 +155,7 @@ class LocalFiles:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return FileStatus(_kind(found.st_mode), found.st_size)
+        return FileStatus(_kind(found.st_mode), found.st_size, found.st_mtime)
 
     def names(self, path: Path) -> tuple[str, ...]:
         return tuple(sorted(entry.name for entry in path.iterdir()))

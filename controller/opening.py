@@ -71,7 +71,7 @@ class Opening:
             store=self.store,
             staged=staged,
             label=label,
-            created_at=self.clock.now_ts(),
+            created_at=await asyncio.to_thread(self.store.instant_of_cut, self.clock.now_ts()),
             fleet=fleet,
             topologies=topologies,
             ledger=Ledger.over(fleet),

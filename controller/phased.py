@@ -144,6 +144,14 @@ class Phased:
         """What was noticed and changed nothing, each a sentence."""
         return tuple(self._runner.ledger.notes)
 
+    def needs(self) -> tuple[str, ...]:
+        """Ids whose files this transaction still needs while it is not settled."""
+        return (self.wire_id,)
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence to :meth:`notes`."""
+        self._runner.ledger.note(sentence)
+
     async def close(self) -> None:
         """Stop the transaction's tasks. Whoever is owed a resume stays so: abort or publish first.
 

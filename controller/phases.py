@@ -63,6 +63,11 @@ class PhasedCut(Phased):
         """Where the snapshot is put together; put what belongs to it into ``directory / "trainer"``."""
         return self._storage.staged.directory
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the snapshot stands and everybody accepts work again."""
+        return self.state is _S.RESUMED
+
     async def prepare(self) -> None:
         """Bring everybody to the cut: preflight, close, drain, park, freeze.
 
@@ -155,6 +160,9 @@ class PhasedRestore(Phased):
         """The attempts that go on, as they stood at the cut, without those that were discarded."""
         saved = (entry.attempt for entry in self._storage.manifest.rollouts)
         return tuple(attempt for attempt in saved if attempt not in self._discarded)
+
+    def needs(self) -> tuple[str, ...]:
+        return (self.wire_id, self._storage.manifest.checkpoint_id)
 
     def to_restart(self) -> tuple[ParticipantKey, ...]:
         """Whose process must be restarted after an abort: it holds restored state, or may hold half of it."""

@@ -8,6 +8,7 @@
     <root>/.quiesce/staging/<wire id>/...                     the same, before it is published
     <root>/.quiesce/journal/<wire id>.ndjson                  what happened, a record a line
     <root>/.quiesce/epoch/<n>/holder.json                     who holds the root: the highest number
+    <root>/.quiesce/trash/<wire id>.<n>/...                   what is being deleted: it was renamed away first
     <root>/latest                                             the newest wire id, a hint for people
 """
 
@@ -56,6 +57,11 @@ class RootLayout:
     def holder(self, epoch: int) -> Path:
         """What the holder of a tenure writes."""
         return self.epochs / str(epoch) / "holder.json"
+
+    @property
+    def trash(self) -> Path:
+        """Where whatever is deleted is renamed to first, so that half of it never stands in its old place."""
+        return self.root / ".quiesce" / "trash"
 
     @property
     def latest(self) -> Path:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Final
 
-from quiesce.controller import catalog, publishing, staging, verification
+from quiesce.controller import catalog, publishing, retention, staging, verification
 from quiesce.controller.catalog import Snapshot, SnapshotEntry
 from quiesce.controller.files import FileSystem, LocalFiles
+from quiesce.controller.retention import Guard, Pruned
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.staging import Staged
 from quiesce.controller.trainer_files import collect_trainer_files
@@ -25,6 +27,8 @@ from quiesce.participants.manifest_models import SnapshotManifest, TrainerFileEn
 from quiesce.participants.replies import ExportReceipt
 
 __all__ = ["SnapshotStore"]
+
+INSTANT_STEP_S: Final = 0.001
 
 
 class SnapshotStore:
@@ -104,6 +108,20 @@ class SnapshotStore:
     def list(self) -> tuple[SnapshotEntry, ...]:
         """Every snapshot, and whatever else stands among them (see catalog.list_snapshots)."""
         return catalog.list_snapshots(self._files, self.layout)
+
+    def instant_of_cut(self, now_ts: float) -> float:
+        """When a cut that begins now is said to have been taken: now, but always after the last one.
+
+        ``latest`` means the snapshot with the latest instant, so a clock that was set back must not make a new one an
+        older one. Unix seconds.
+        """
+        return max(now_ts, catalog.last_instant(self._files, self.layout) + INSTANT_STEP_S)
+
+    def prune(
+        self, *, keep: int | None, guard: Guard, protected: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Keep the newest valid snapshots, remove the older ones, sweep left-overs (see retention.prune)."""
+        return retention.prune(self._files, self.layout, keep=keep, guard=guard, protected=protected, dry_run=dry_run)
 
     def resolve(self, name: str) -> Snapshot:
         """The valid snapshot that ``latest``, a wire id or a label means (see catalog.resolve)."""

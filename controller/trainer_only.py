@@ -46,6 +46,10 @@ class _CallsNobody:
         """What was noticed and changed nothing, each a sentence."""
         return tuple(self._notes)
 
+    def note(self, sentence: str) -> None:
+        """Add a sentence to :meth:`notes`."""
+        self._notes.append(sentence)
+
     def held(self) -> QuiesceError | None:
         """Nothing is ever open."""
         return None
@@ -73,6 +77,8 @@ class TrainerOnlyCut(_CallsNobody):
         self._staged = staged
         self._metadata = metadata
         self._is_uncertain = False
+        self.is_published = False
+        """Whether the snapshot stands."""
 
     @classmethod
     async def open(cls, opening: Opening, label: str, nonce: str, metadata: Mapping[str, JsonValue]) -> Self:
@@ -102,6 +108,7 @@ class TrainerOnlyCut(_CallsNobody):
             StorageFailed, SnapshotInvalid: nothing was published.
         """
         self._notes += await finish_first(asyncio.to_thread(self._publish))
+        self.is_published = True
         directory = self._store.layout.snapshot(self.wire_id)
         return CutResult(self.label, self.wire_id, directory, (), (), (), self._timings(), self.notes())
 
@@ -109,7 +116,7 @@ class TrainerOnlyCut(_CallsNobody):
         manifest = SnapshotManifest(
             checkpoint_id=self.wire_id,
             label=self.label,
-            created_at=self._clock.now_ts(),
+            created_at=self._store.instant_of_cut(self._clock.now_ts()),
             deployments={},
             participants=(),
             rollouts=(),

@@ -112,13 +112,23 @@ def test_the_environment_overrides_every_scalar_setting() -> None:
         "token_variable": "OTHER",
         "proxy": "http://proxy:3128",
         "hash_trainer_files": "true",
+        "keep_latest_k": "3",
     }
     wanted = {name: texts.get(name, "7.5") for name in scalars} | {"reach_timeout_s": "100"}
     config = parse(WHOLE, {f"QUIESCE_{name.upper()}": text for name, text in wanted.items()})
     assert config.root == Path("/elsewhere")
-    assert (config.enabled, config.hash_trainer_files) == (False, True)
+    assert (config.enabled, config.hash_trainer_files, config.keep_latest_k) == (False, True, 3)
     assert (config.reach_timeout_s, config.straggler_after_s) == (100, 7.5)
     assert (config.drain, config.token_variable) == (DrainMode.OVERLAPPED, "OTHER")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "true", '"3"', "1e3"])
+def test_how_many_snapshots_stay_is_a_positive_whole_number(value: str) -> None:
+    """Anything else is refused, in the file and in the environment."""
+    assert "keep_latest_k" in refused(f'root = "/r"\nenabled = false\nkeep_latest_k = {value}\n')
+    assert "KEEP_LATEST_K" in refused(
+        'root = "/r"\nenabled = false\n', {"QUIESCE_KEEP_LATEST_K": value.strip('"') + "x"}
+    )
 
 
 def test_unrelated_and_empty_variables_are_left_alone() -> None:

@@ -1,0 +1,80 @@
+"""``quiesce list``: which snapshots there are, and what else stands among them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.output import emit_json
+from quiesce.cli.running import fail_with
+from quiesce.controller.catalog import SnapshotEntry, SnapshotState
+from quiesce.controller.config import load_config
+from quiesce.controller.snapshots import SnapshotStore
+from quiesce.fsm.errors import QuiesceError
+from quiesce.participants.excerpts import printable
+
+__all__ = ["register"]
+
+WIDTH_MAX: Final = 500
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("list")(_list)
+
+
+def _list(
+    *,
+    root: Annotated[
+        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
+    ] = None,
+    config: ConfigFile = CONFIG_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """List the snapshots, the newest first, then what is none and why. Calls nobody and changes nothing."""
+    try:
+        store = SnapshotStore(load_config(config).root if root is None else root.absolute())
+        entries = store.list()
+    except QuiesceError as error:
+        fail_with(error, as_json=as_json)
+    if as_json:
+        emit_json({"ok": True, "snapshots": [entry.to_json() for entry in entries]})
+    elif entries:
+        _show(entries)
+    else:
+        typer.echo(f"there is no snapshot in {store.layout.snapshots}")
+
+
+def _show(entries: tuple[SnapshotEntry, ...]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("label", "snapshot", "taken (UTC)", "size", "rollouts"):
+        table.add_column(column, header_style="dim", no_wrap=True)
+    valid = [entry for entry in entries if entry.state is SnapshotState.VALID]
+    for entry in valid:
+        table.add_row(entry.label, entry.wire_id, _instant(entry), _size(entry), _rollouts(entry))
+    if valid:
+        # as wide as it needs to be: an id that is cut off can be used for nothing
+        Console(width=WIDTH_MAX, markup=False, highlight=False).print(table)
+    for entry in entries:
+        if entry not in valid:
+            typer.echo(f"{printable(entry.wire_id)} is {entry.state.value}: {printable(entry.reason)}")
+
+
+def _instant(entry: SnapshotEntry) -> str:
+    if entry.created_at is None:
+        return ""
+    return datetime.fromtimestamp(entry.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _size(entry: SnapshotEntry) -> str:
+    return "" if entry.size_bytes is None else f"{entry.size_bytes} bytes"
+
+
+def _rollouts(entry: SnapshotEntry) -> str:
+    return "" if entry.manifest is None else str(len(entry.manifest.rollouts))

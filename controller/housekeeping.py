@@ -1,0 +1,86 @@
+"""Retention where it is asked for: after a cut, by a controller's owner, or by somebody who has no controller."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from quiesce.controller.cancellation import finish_first
+from quiesce.controller.clock import Clock, SystemClock
+from quiesce.controller.epoch import Tenure
+from quiesce.controller.files import FileSystem, LocalFiles
+from quiesce.controller.retention import Pruned
+from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.sweeping import unfinished_restores
+from quiesce.fsm.errors import QuiesceError
+
+__all__ = ["applied_retention", "prune_root"]
+
+_log: Final = structlog.get_logger("quiesce.controller")
+_NAMED_MAX: Final = 3
+
+
+async def prune_root(
+    root: Path,
+    *,
+    keep: int | None,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+    files: FileSystem | None = None,
+) -> Pruned:
+    """Prune a root without a controller on it. Calls no participant. The root is taken for as long as that lasts.
+
+    Where ``keep`` is None every snapshot stays and only left-overs go. With ``dry_run`` the root is only read, also
+    while a controller is at work on it.
+
+    While a restore has not ended no snapshot is removed: it may be the one that is still needed.
+
+    Raises:
+        RootHeld: a controller is alive on the root; let that one prune.
+        ConfigurationError: ``keep`` is no positive number.
+        StorageFailed: the root cannot be read.
+    """
+    files = files or LocalFiles()
+    store = SnapshotStore(root, files=files)
+    if dry_run:
+        return await asyncio.to_thread(_prune, store, files, keep, None)
+    tenure = await Tenure.acquire(files, store.layout, clock or SystemClock())
+    try:
+        return await finish_first(asyncio.to_thread(_prune, store, files, keep, tenure))
+    finally:
+        await tenure.release()
+
+
+async def applied_retention(store: SnapshotStore, published: str, keep: int, tenure: Tenure | None) -> tuple[str, ...]:
+    """Keep the newest ``keep`` snapshots after the cut ``published``, which stays in any case; returns notes.
+
+    A cut that stands is never failed by this.
+    """
+    guard = tenure.check if tenure is not None else _nobody_else
+    try:
+        pruned = await finish_first(asyncio.to_thread(store.prune, keep=keep, guard=guard, protected=(published,)))
+    except QuiesceError as error:
+        _log.warning("retention_failed", error=str(error))
+        return (f"old snapshots were not removed: {error}",)
+    if not pruned.failed:
+        return ()
+    _log.warning("retention_incomplete", failed=pruned.failed)
+    named = "; ".join(list(pruned.failed.values())[:_NAMED_MAX])
+    return (f"{len(pruned.failed)} things could not be removed and are tried again after the next cut: {named}",)
+
+
+def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Tenure | None) -> Pruned:
+    guard = tenure.check if tenure is not None else _nobody_else
+    restores = unfinished_restores(files, store.layout)
+    protected = [*restores, *(entry.wire_id for entry in store.list())] if restores else []
+    pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
+    for wire_id in restores:
+        pruned.failed[wire_id] = "this restore has not ended and may need its snapshot: no snapshot was removed"
+    return pruned
+
+
+def _nobody_else() -> None:
+    """The guard where nobody took the root, since nothing is removed or nobody else can."""

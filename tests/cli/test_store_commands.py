@@ -1,0 +1,160 @@
+"""``init``, ``list`` and ``prune``: a first configuration, what there is, and what goes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.command import Command, last_object
+from support.faulty_files import FaultyFiles
+from support.snapshots import trainer_only, tree_of
+
+from quiesce.cli.sample_configuration import sample_configuration
+from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig, load_config, parse_config
+from quiesce.controller.epoch import Holder
+from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.snapshots import SnapshotStore
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with snapshots a, b and c, the newest c, and one that is torn."""
+    store = SnapshotStore(tmp_path / "root", files=FaultyFiles())
+    for number, label in enumerate(("a", "b", "c", "torn"), start=1):
+        trainer_only(store, f"{label}-{number:08x}", label=label, created_at=1_800_000_000.0 + number)
+    (store.layout.snapshot("torn-00000004") / "MANIFEST.json").write_text("{")
+    return tmp_path / "root"
+
+
+def test_a_sample_configuration_is_written_once(
+    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be read as it stands; a second time nothing is overwritten, also where a link stands there."""
+    monkeypatch.chdir(tmp_path)
+    first = quiesce("init")
+    assert first.exit_code == 0
+    assert "quiesce discover" in first.stdout
+    config = load_config(tmp_path / "quiesce.toml")
+    assert config.root == tmp_path / "checkpoints"
+    assert [one.name for one in config.deployment["main"].participants] == ["policy_model", "judge", "tools", "agent"]
+    (tmp_path / "quiesce.toml").write_text("# mine")
+    second = quiesce("init", "--json")
+    assert second.exit_code == 2
+    assert "left as it is" in last_object(second)["error"]
+    assert (tmp_path / "quiesce.toml").read_text() == "# mine"
+    (tmp_path / "link.toml").symlink_to(tmp_path / "nowhere.toml")
+    assert quiesce("init", "--config", "link.toml").exit_code == 2
+    assert not (tmp_path / "nowhere.toml").exists()
+    assert quiesce("init", "--config", "no/such/folder.toml").exit_code == 2
+    assert last_object(quiesce("init", "--config", "other.toml", "--json"))["config"] == str(tmp_path / "other.toml")
+
+
+def test_the_sample_names_every_setting_and_each_can_be_used(tmp_path: Path) -> None:
+    """Taking the comment sign from any setting leaves a configuration that can be read."""
+    text = sample_configuration()
+    for model in (Config, DeploymentConfig, ParticipantConfig):
+        assert [name for name in model.model_fields if not re.search(rf"\b{name}\b", text)] == []
+    settings = re.findall(r"^#(\w+) = .*$", text, re.MULTILINE)
+    assert len(settings) >= 15
+    for name in settings:
+        used = re.sub(rf"^#{name} = ", f"{name} = ", text, flags=re.MULTILINE)
+        if name.startswith("gym_"):  # they are given in place of the participants
+            used = re.sub(r"^participants = \[.*?^\]$", "", used, flags=re.MULTILINE | re.DOTALL)
+        parse_config(used, source=name, directory=tmp_path, environment={})
+
+
+def test_the_list_names_every_snapshot_and_what_is_none(quiesce: Command, root: Path) -> None:
+    """The newest first; a torn one is reported with its reason; nothing changes (F-24, F-41)."""
+    before = tree_of(root)
+    listed = last_object(quiesce("list", "--root", str(root), "--json"))
+    assert [entry["label"] for entry in listed["snapshots"]] == ["c", "b", "a", None]
+    assert [entry["state"] for entry in listed["snapshots"]] == ["valid"] * 3 + ["torn"]
+    assert listed["snapshots"][0]["size_bytes"] > 0
+    shown = quiesce("list", "--root", str(root))
+    assert shown.exit_code == 0
+    assert shown.stdout.index("c-00000003") < shown.stdout.index("a-00000001") < shown.stdout.index("torn-00000004")
+    assert "2027-01-15" in shown.stdout
+    assert tree_of(root) == before
+    empty = quiesce("list", "--root", str(root / "elsewhere"))
+    assert (empty.exit_code, empty.stdout) == (0, f"there is no snapshot in {root / 'elsewhere' / 'snapshots'}\n")
+
+
+def test_a_hostile_name_is_shown_escaped(quiesce: Command, root: Path) -> None:
+    """Nothing that stands in the folder reaches the terminal as it is (F-44)."""
+    (root / "snapshots" / "a\x1b[2Jb\nc").mkdir()
+    shown = quiesce("list", "--root", str(root))
+    assert "\x1b[2J" not in shown.stdout
+    assert "foreign" in shown.stdout
+
+
+def test_pruning_keeps_the_newest(quiesce: Command, root: Path) -> None:
+    """A dry run says what would go; then it goes; the torn one stays and is named."""
+    would = last_object(quiesce("prune", "--keep", "1", "--dry-run", "--root", str(root), "--json"))
+    assert (would["kept"], would["removed"]) == (["c-00000003"], ["a-00000001", "b-00000002"])
+    assert would["dry_run"] is True
+    assert len(last_object(quiesce("list", "--root", str(root), "--json"))["snapshots"]) == 4
+    did = quiesce("prune", "--keep", "1", "--root", str(root))
+    assert did.exit_code == 0
+    assert "removed a-00000001" in did.stdout
+    assert "left torn-00000004, which is torn" in did.stdout
+    assert "1 snapshots stay" in did.stdout
+    left = last_object(quiesce("list", "--root", str(root), "--json"))["snapshots"]
+    assert [entry["wire_id"] for entry in left] == ["c-00000003", "torn-00000004"]
+
+
+def test_how_many_stay_comes_from_the_configuration(quiesce: Command, root: Path, tmp_path: Path) -> None:
+    """The option comes before keep_latest_k; without either every snapshot stays."""
+    path = tmp_path / "quiesce.toml"
+    path.write_text(f'root = "{root}"\nenabled = false\n')
+    config = ["--config", str(path), "--dry-run", "--json"]
+    assert last_object(quiesce("prune", *config))["removed"] == []
+    path.write_text(f'root = "{root}"\nenabled = false\nkeep_latest_k = 2\n')
+    assert last_object(quiesce("prune", *config))["removed"] == ["a-00000001"]
+    assert len(last_object(quiesce("prune", "--keep", "1", *config))["removed"]) == 2
+
+
+@pytest.mark.parametrize("keep", ["0", "-1"])
+def test_the_newest_cannot_be_given_up(quiesce: Command, root: Path, keep: str) -> None:
+    """Wrong usage is exit 2 and changes nothing."""
+    before = tree_of(root)
+    result = quiesce("prune", f"--keep={keep}", "--root", str(root), "--dry-run", "--json")
+    assert result.exit_code == 2
+    assert "keep at least 1" in last_object(result)["error"]
+    assert tree_of(root) == before
+
+
+def test_what_cannot_be_removed_is_exit_one(quiesce: Command, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest goes; what stays is named (F-43)."""
+    removed = FaultyFiles.remove_file
+
+    def stubborn(files: FaultyFiles, path: Path) -> None:
+        if "a-00000001" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        removed(files, path)
+
+    monkeypatch.setattr(FaultyFiles, "remove_file", stubborn)
+    monkeypatch.setattr("quiesce.controller.housekeeping.LocalFiles", FaultyFiles)
+    result = quiesce("prune", "--keep", "1", "--root", str(root), "--json")
+    assert result.exit_code == 1
+    assert "Permission denied" in result.stderr
+    assert last_object(result)["removed"] == ["a-00000001", "b-00000002"]
+    assert len(last_object(result)["failed"]) == 1
+
+
+def test_a_root_with_a_live_controller_is_refused(
+    quiesce: Command, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is alive there prunes itself."""
+    beats = iter(range(1, 100))
+
+    def alive(*_arguments: object) -> Holder:
+        return Holder(beat=next(beats), host="elsewhere", pid=1)
+
+    holder = RootLayout(root).holder(1)
+    holder.parent.mkdir(parents=True)
+    monkeypatch.setattr("quiesce.controller.epoch.read_holder", alive)
+    result = quiesce("prune", "--keep", "1", "--root", str(root), "--json")
+    assert result.exit_code == 1
+    assert last_object(result)["type"] == "RootHeld"
+    assert "elsewhere" in result.stderr
