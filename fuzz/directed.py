@@ -17,7 +17,7 @@ from typing import Final
 
 from quiesce.controller.errors import PublishUncertain, StorageFailed
 from quiesce.controller.ports import SnapshotPort
-from quiesce.controller.records import JournalRecord, RecordPort
+from quiesce.controller.records import Excuse, JournalRecord, RecordPort
 from quiesce.controller.runner import TransactionRunner
 from quiesce.controller.timers import Timers
 from quiesce.fsm import messages as m
@@ -162,6 +162,9 @@ class DirectedRecords:
             self.barrier_fails = False
             raise StorageFailed("write a record", Path("journal"), _out_of_order())
         await self.inner.append(record, barrier=barrier)
+
+    async def excuse(self, excuse: Excuse) -> None:
+        await self.inner.excuse(excuse)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -41,16 +41,25 @@ class Line:
         Raises:
             NeverSent, MaybeApplied: as the transport's port says.
         """
-        await self._turn()
+        await self._take_turn()
         self.calls += 1
         with bearing(bearer):
             return Seen.of(await self.transport.send(request))
 
-    async def _turn(self) -> None:
-        if self.rate is None:
-            return
+    async def free(self) -> None:
+        """Wait until a request that is made now is sent at once: its deadline and its patience begin to run."""
+        left_s = self._next_at - self.clock.monotonic()
+        if left_s > 0:
+            await self.clock.sleep(left_s)
+
+    @property
+    def spacing_s(self) -> float:
+        """For how long a request waits for the one before it, at most."""
+        return 0.0 if self.rate is None else 1.0 / self.rate
+
+    async def _take_turn(self) -> None:
         now = self.clock.monotonic()
         at = max(now, self._next_at)
-        self._next_at = at + 1.0 / self.rate
+        self._next_at = at + self.spacing_s
         if at > now:
             await self.clock.sleep(at - now)

@@ -1,32 +1,64 @@
-"""How long a participant's own work takes, measured once, so that "short" means something to it."""
+"""How long a participant's answers and its own work take, measured once, so that "short" means something to it."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
+from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.recovery import Recovery
-from quiesce.fuzz.steps import WorkKind
+from quiesce.fuzz.steps import CallStep, Operation, WorkKind
 from quiesce.fuzz.surroundings import Surroundings
-from quiesce.fuzz.wording import Durations
+from quiesce.fuzz.wording import Durations, Wording
+from quiesce.participants.errors import Unreachable
 
 __all__ = ["measured"]
 
 WORK_S_MAX: Final = 60.0
-SHORT_S_MIN: Final = 0.05
 SHORT_S_MAX: Final = 2.0
 SHARE: Final = 3
 ROOM: Final = 3.0
 LEAST_S: Final = 1.0
+LOOKS: Final = 10
+SETTLE_ANSWERS: Final = 5
+SETTLE_S_MAX: Final = 1.0
 _SYMBOL: Final = "p"
+_LOOK: Final = CallStep(operation=Operation.CAPABILITIES)
 
 
 async def measured(place: Place) -> Durations:
-    """The durations of ``place`` with the participant's own pace; as they are where no traffic can measure it."""
+    """The durations of ``place`` with the pace of its participant, and of the line to it."""
+    place.durations = await _by_answers(place)
+    return await _by_work(place)
+
+
+async def _by_answers(place: Place) -> Durations:
+    """What a request needs to arrive, by how long the slowest of a few answers took."""
+    durations = place.durations
+    look = Wording(place.subject, place.new_bindings(), durations).asked(_LOOK, 0.0, {}).request
+    slowest_s = 0.0
+    for _ in range(LOOKS):
+        await place.line.free()
+        began_at = place.clock.monotonic()
+        try:
+            await place.line.send(look)
+        except Unreachable:
+            break  # whatever is asked next will find that out, and say so
+        slowest_s = max(slowest_s, place.clock.monotonic() - began_at)
+    settle_s = max(durations.settle_s, min(slowest_s * SETTLE_ANSWERS, SETTLE_S_MAX)) + place.line.spacing_s
+    return replace(
+        durations,
+        settle_s=settle_s,
+        prompt_s=durations.prompt_s + settle_s,
+        short_s=max(durations.short_s, settle_s),  # a deadline that passes on the way tells nothing
+    )
+
+
+async def _by_work(place: Place) -> Durations:
+    """How long work lasts; as it is where no traffic can measure it."""
     kinds = _KINDS.get(place.subject.role, ())
     if not kinds:
         return place.durations
@@ -38,10 +70,10 @@ async def measured(place: Place) -> Durations:
         work = await surroundings.begin(_SYMBOL, bindings.attempt(_SYMBOL), kind)
         if work is None:
             return place.durations
-        await asyncio.wait({work.task}, timeout=WORK_S_MAX)
+        await given_time([work.task], WORK_S_MAX)
         took_s = max(took_s, place.clock.monotonic() - began_at)
     await Recovery(place, bindings, Account(), surroundings).leave_open([], 0.0, gone=False)
-    short_s = min(max(took_s / SHARE, SHORT_S_MIN), SHORT_S_MAX)
+    short_s = min(max(took_s / SHARE, place.durations.settle_s), SHORT_S_MAX)
     return replace(place.durations, short_s=short_s, work_s=took_s * ROOM + LEAST_S)
 
 

@@ -18,6 +18,7 @@ from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, TraceLine
 from quiesce.fuzz.judge import Judge
 from quiesce.fuzz.outlook import Outlook
+from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.recovery import Recovery
 from quiesce.fuzz.replies import Replies
@@ -152,13 +153,15 @@ class Run:
             return "looked at"
         if step.operation in {Operation.COMMIT, Operation.RESTORE}:
             self._bindings.make_directory(step.directory)
+        await self._place.line.free()
         served, quiet = self._surroundings.surely_served(), self._outlook.is_quiet()
+        self._surroundings.overtake()
         calls = [self._started(step) for _ in range(2 if step.send is Send.TWICE else 1)]
         if step.send is Send.AT_ONCE:
             self._racing += calls
             return "sent"
         patience_s = self._place.durations.settle_s if step.send in _NOT_AWAITED else None
-        await asyncio.wait({call.task for call in calls}, timeout=patience_s)
+        await given_time([call.task for call in calls], patience_s)
         still = await self._surroundings.still_served(served)
         drained = self._outlook.drained(served=bool(still), quiet=quiet)
         arrivals = [call.arrival for call in (*self._racing, *calls) if call.arrival is not None and call.is_valid]
@@ -252,7 +255,7 @@ class Run:
         if not waiting or not self._judge.strict:
             return
         prompt_s = self._place.durations.prompt_s
-        await asyncio.wait({call.task for call in waiting}, timeout=prompt_s)
+        await given_time([call.task for call in waiting], prompt_s)
         ended = all(call.task.done() for call in waiting)
         expected, got = "the waiting prepare is answered at once", f"it still waits after {prompt_s:g} s"
         self._judge.check_fence("fence.resume-ends-prepare", holds=ended, expected=expected, got=got)
@@ -277,9 +280,7 @@ class Run:
         return "waited"
 
     async def _answered(self, calls: Iterable[Call]) -> None:
-        tasks = {call.task for call in calls if not call.task.done()}
-        if tasks:
-            await asyncio.wait(tasks)
+        await given_time([call.task for call in calls], None)
 
     def _over_at(self, call: Call) -> float:
         """When what the call started must have ended, on the monotonic clock."""

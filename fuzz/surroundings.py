@@ -13,6 +13,7 @@ from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.line import Line
+from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.seen import Seen
 from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.subject import Subject
@@ -40,6 +41,8 @@ class Work:
         task: ends with the reply, None where there was none.
         sure: it was admitted, and is being served until it is answered.
         cut_off: it was aborted or retired, so that its answer may be anything.
+        overtaken: a control call was sent after it and before its answer came, so that it may have been decided upon
+            either side of that call.
         told: its answer was looked at.
         ended_at: when it was answered, on the loop's clock.
     """
@@ -50,6 +53,7 @@ class Work:
     task: asyncio.Task[Seen | None]
     sure: bool = False
     cut_off: bool = False
+    overtaken: bool = False
     told: bool = False
     ended_at: float | None = None
 
@@ -87,17 +91,21 @@ class Surroundings:
         if call is None:
             return None
         request = self._request(call.path, call.content(), attempt, named=kind is not WorkKind.HALF_NAMED)
+        await self._line.free()
         work = Work(symbol, attempt, kind, asyncio.create_task(self._sent(request)))
         work.task.add_done_callback(lambda _: _note_end(work))
         self.works.append(work)
-        await asyncio.wait({work.task}, timeout=self._durations.settle_s)
+        await given_time([work.task], self._durations.settle_s)
         return work
 
     async def answered(self, works: Iterable[Work]) -> None:
         """Wait until these calls are answered, for as long as work lasts at most."""
-        tasks = {work.task for work in works if not work.task.done()}
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._durations.work_s)
+        await given_time([work.task for work in works], self._durations.work_s)
+
+    def overtake(self) -> None:
+        """A control call is being sent."""
+        for work in self.live():
+            work.overtaken = True
 
     def live(self) -> list[Work]:
         """The calls that were not answered yet."""
@@ -114,9 +122,7 @@ class Surroundings:
 
     async def still_served(self, before: Sequence[Work]) -> list[Work]:
         """Those of ``before`` that are being served still, some time after what has just been answered."""
-        if not before:
-            return []
-        await asyncio.wait({work.task for work in before}, timeout=self._durations.settle_s)
+        await given_time([work.task for work in before], self._durations.settle_s)
         return [work for work in before if not work.task.done() and not work.cut_off]
 
     async def forsake(self) -> None:

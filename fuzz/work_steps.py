@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.judge import Judge
+from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import Seen
 from quiesce.fuzz.steps import WorkKind, WorkStep
@@ -64,7 +64,7 @@ class WorkSteps:
             work.sure = True
         elif closed == frozenset({True}) and self._place.subject.role is not Role.POLICY:
             # a policy may hold the call until resume; the others refuse it
-            await asyncio.wait({work.task}, timeout=self._place.durations.prompt_s)
+            await given_time([work.task], self._place.durations.prompt_s)
             if not work.task.done():
                 work.sure = True
                 self._judge.admission(closed=False, got="admitted: it runs")
@@ -95,7 +95,9 @@ class WorkSteps:
         self._note_end(work, seen)
 
     def _judge_admission(self, work: Work, seen: Seen) -> None:
-        if seen.code in CLOSED_CODES:
+        if work.overtaken:  # admission may have been open and closed while it was on its way
+            self._note_end(work, seen)
+        elif seen.code in CLOSED_CODES:
             self._judge.admission(closed=True, got=str(seen))
             if self._watch.seems_free and not self._judge.strict:
                 expected = "admitted: no id holds it"

@@ -1,0 +1,99 @@
+"""What is called late is late: neither the fuzzer's own slowness nor its pace is put down to the participant."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from support.virtual_loop import virtual_time
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.bearers import FuzzedTokens
+from quiesce.fuzz.campaign import Options, arrive, examine
+from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
+from quiesce.fuzz.line import Line
+from quiesce.fuzz.patience import given_time
+from quiesce.fuzz.report import ParticipantReport, text_of
+from quiesce.fuzz.run import Run
+from quiesce.fuzz.steps import parse_step
+from quiesce.fuzz.traffic import kit_traffic
+from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.fuzz.wording import Durations
+from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send
+from quiesce.transport.inprocess import AsgiTransport
+from quiesce.transport.token import StaticTokenProvider
+
+OPTIONS = Options(nonce="n", traffic=kit_traffic, calls_max=500)
+
+
+def late(app: ASGIApp, delay_s: float) -> ASGIApp:
+    """The application, with each reply of its data plane held back for a moment on its way."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start" and not scope["path"].startswith("/ng-control"):
+                await asyncio.sleep(delay_s)
+            await send(message)
+
+        await app(scope, receive, told)
+
+    return served
+
+
+async def outcome(app: ASGIApp, clock: VirtualClock, options: Options) -> ParticipantReport:
+    """The report on one server that is not renewed."""
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    report = await examine(KIT_ORIGIN, transport, clock, options)
+    await transport.aclose()
+    return report
+
+
+@virtual_time
+async def test_a_refusal_that_comes_late_accuses_nobody() -> None:
+    """What is read only after the next control call tells nothing of what holds by then."""
+    clock = VirtualClock()
+    app = late(build_kit_server(Role.POLICY, clock=clock).app, 0.3)
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), replace(OPTIONS, durations=Durations()))
+    assert place is not None
+    steps = [parse_step(line) for line in ("prepare a", "work begin p", "resume a", "wait work", "work probe q")]
+    episode = await Run(place, steps).execute()
+    assert (episode.finding, len(episode.steps)) == (None, len(steps))
+    assert "in flight" in str(episode.trace[1])
+    await transport.aclose()
+
+
+@pytest.mark.parametrize("role", Role)
+@virtual_time
+async def test_a_slow_pace_accuses_nobody(role: Role) -> None:
+    """With one call in two seconds no deadline passes before its call is sent, and nothing is late."""
+    clock = VirtualClock()
+    report = await outcome(build_kit_server(role, clock=clock).app, clock, replace(OPTIONS, rate=0.5))
+    assert report.violations == (), text_of([report])
+    assert report.calls <= report.seconds * 0.5 + 2
+
+
+async def test_answers_that_are_there_are_read_before_time_is_up() -> None:
+    """A loop that stood still finds the timer and the answer together; the answer counts."""
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Event()
+
+    async def chain(depth: int) -> None:
+        await (arrived.wait() if depth == 0 else asyncio.ensure_future(chain(depth - 1)))
+
+    task = asyncio.ensure_future(chain(5))
+    loop.call_soon(arrived.set)
+    await given_time([task], 0)
+    assert task.done()
+
+
+@virtual_time
+async def test_what_never_comes_is_not_waited_for() -> None:
+    """The time that is given is all that passes."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    began_at = loop.time()
+    await given_time([task], 3.0)
+    assert (task.done(), loop.time() - began_at) == (False, 3.0)
+    task.cancel()
