@@ -18,7 +18,7 @@ from quiesce.fsm.tables.participant import ANSWERS, RECORDED, ParticipantEvent, 
 from quiesce.fsm.tables.phases import PHASE_OF, plan_for
 from quiesce.fsm.tables.release import RELEASE_ANSWERS, ReleaseEvent
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
-from quiesce.fsm.transaction import Plan, State, is_owed
+from quiesce.fsm.transaction import FRESH_IDS_MAX, Plan, State, is_owed
 from quiesce.fsm.vocabulary import Outcome, Phase, Verb
 from quiesce.fsm.waves import meets, send_due_waves, wave_count
 
@@ -110,7 +110,6 @@ def _starts_release(draft: Draft, event: TransactionEvent, why: m.Failed | None)
     for index, member in enumerate(draft.members):
         if member.pending is not None and not call_outstanding(draft, index):
             draft.edit(index, pending=None)
-    draft.commands.append(m.Arm(m.Timer.WAVE))
 
 
 def _finish(draft: Draft, _event: TransactionEvent, _why: m.Failed | None) -> None:
@@ -175,10 +174,12 @@ def _on_recover(draft: Draft, event: m.Recover) -> None:
         "abort_is_recorded": event.aborted,
         "somebody_touched": bool(event.touched),
     }
+    fresh_ids = dict(event.fresh_ids)
     for index, spec in enumerate(draft.plan.members):
         if spec.key in event.touched:
             # the controller before us may have sent a resume while a call of its own ran: a 200 alone proves nothing
-            draft.edit(index, state=ParticipantState.UNKNOWN, overlapped=True)
+            last = fresh_ids.get(spec.key, 0)
+            draft.edit(index, state=ParticipantState.UNKNOWN, overlapped=True, id_index=last)
             draft.linger(index, Verb.CLOSE)
     _request(draft, TransactionEvent.RECOVER)
 
@@ -197,6 +198,10 @@ def _fault_of(plan: Plan, event: m.Recover) -> str | None:
             "the folder alone decides of a cut; say whether it stands",
         ),
         (event.released and event.aborted, "no restore is released and aborted; its first such record decides"),
+        (
+            any(key not in event.touched or not 0 < last <= FRESH_IDS_MAX for key, last in event.fresh_ids),
+            f"a fresh id, 1 to {FRESH_IDS_MAX}, is taken for whoever may be paused; name them among the touched",
+        ),
     )
     return next((text for is_fault, text in faults if is_fault), None)
 
@@ -322,11 +327,9 @@ def _expire_releases(draft: Draft) -> None:
 
 
 def _wave_lags(draft: Draft) -> None:
-    if draft.rested or draft.lagging >= wave_count(draft):
-        return
-    draft.lagging += 1
-    if draft.lagging < wave_count(draft):
-        draft.commands.append(m.Arm(m.Timer.WAVE))
+    """Nobody of the waves so far is waited for any more; the timer was started when the last one was sent."""
+    if not draft.rested:
+        draft.lagging = draft.waves.bit_count()
 
 
 def _retry(draft: Draft, index: int) -> None:

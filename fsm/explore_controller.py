@@ -35,7 +35,7 @@ class Controller(NamedTuple):
     of a restore by name, or for its release. ``hasty``: something was asked for before it was recorded.
     ``contradicted``: an export that is not what it was said to be did not end the cut. ``noted``: whom the durable
     records name as touched, where the controller may die; ``recovered``: it has; ``decided``: whether a durable record
-    says that a restore was being released, or aborted.
+    says that a restore was being released, or aborted; ``fresh_ids``: those that one names, by whom they are for.
     """
 
     core: State
@@ -49,6 +49,7 @@ class Controller(NamedTuple):
     noted: frozenset[ParticipantKey] = frozenset()
     recovered: bool = False
     decided: TransactionState | None = None
+    fresh_ids: frozenset[tuple[ParticipantKey, int]] = frozenset()
 
 
 class Moved(NamedTuple):
@@ -127,7 +128,7 @@ class ControllerAutomaton:
             target = target._replace(hasty=True)
         if self.dies and barrier:
             decided = core.transaction if self.plan.is_restore and core.transaction in _DECIDED else target.decided
-            target = target._replace(noted=target.noted | _touched(core), decided=decided)
+            target = target._replace(noted=target.noted | _touched(core), decided=decided, fresh_ids=_fresh_ids(core))
         if isinstance(event, m.Recover):
             target = target._replace(recovered=True)
         return Moved(target, calls, barrier)
@@ -156,6 +157,7 @@ class ControllerAutomaton:
                 controller.noted,
                 released=controller.decided is _S.RESUMING,
                 aborted=controller.decided is _S.ABORTING,
+                fresh_ids=controller.fresh_ids,
             )
             yield ControllerStep("the controller dies, and another recovers", Fault.CONTROLLER, event, orphans=True)
         for errand in sorted(controller.errands, key=str):
@@ -210,6 +212,11 @@ def _touched(core: State) -> frozenset[ParticipantKey]:
     return frozenset(spec.key for spec, member in members if member.state is not _UNTOUCHED)
 
 
+def _fresh_ids(core: State) -> frozenset[tuple[ParticipantKey, int]]:
+    members = zip(core.plan.members, core.members, strict=True)
+    return frozenset((spec.key, member.id_index) for spec, member in members if member.id_index)
+
+
 def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[m.Command, ...]) -> Controller:
     to_abort = controller.told_to_abort or (core.plan.is_restore and isinstance(event, m.AbortRequested))
     to_release = controller.told_to_release or (core.plan.is_restore and isinstance(event, m.ReleaseRequested))
@@ -222,7 +229,7 @@ def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[
     )
     if core.transaction in _OVER:
         # nothing that still fires or is answered can move it any more
-        return kept._replace(armed=frozenset(), errands=frozenset(), noted=frozenset())
+        return kept._replace(armed=frozenset(), errands=frozenset(), noted=frozenset(), fresh_ids=frozenset())
     armed, errands = set(controller.armed), set(controller.errands)
     if isinstance(event, m.TimerFired):
         armed.discard((event.timer, event.key))

@@ -28,6 +28,7 @@ from quiesce.fsm.explore_site import (
     SiteStep,
     Stage,
     answered,
+    is_drained,
 )
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, Handler, fence_step
 from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
@@ -50,6 +51,7 @@ _ENDINGS: Final = {
 _FAILING: Final = frozenset(
     {FenceEvent.PREPARE_FAILED, FenceEvent.COMMIT_FAILED, FenceEvent.RESTORE_FAILED, FenceEvent.RESUME_FAILED}
 )
+_NEEDS_EVERY_WORKER: Final = frozenset({FenceEvent.PREPARE_READY, FenceEvent.PREPARE_DRAINING, FenceEvent.RESUME_DONE})
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,10 @@ class SiteAutomaton:
     def _arrive(self, site: Site, flight: Flight, action: str, *, working: bool) -> SiteStep:
         event = event_of(flight.verb, self.spec.role)
         assert event is not None  # noqa: S101 - readings and acknowledgements are answered before
-        signal = FenceSignal(event, flight.id_index, drained=not working, owes_restore=site.owes)
+        drained = is_drained(site._replace(work=working)) if event is FenceEvent.STATUS else not working
+        signal = FenceSignal(
+            event, flight.id_index, drained=drained, owes_restore=site.owes, members_connected=not site.away
+        )
         step = self._fence_step(site.fence, signal)
         after = self._stepped(site, step, working=working)
         if _trespasses(site, signal, step):
@@ -184,7 +189,7 @@ class SiteAutomaton:
             return site if clientless else site.with_flight(flight._replace(stage=Stage.WORKING))
         if step.answer == "wait_for_running":
             return site.with_flight(flight._replace(stage=Stage.PARKED_ADRIFT if clientless else Stage.PARKED))
-        outcome = answer_outcome(event, flight.id_index, step, working=site.work)
+        outcome = answer_outcome(event, flight.id_index, step, working=not is_drained(site))
         return answered(site, flight, self._as_heard(site, flight, outcome))
 
     # what runs, and what happens by itself
@@ -210,7 +215,7 @@ class SiteAutomaton:
             if flight.stage is Stage.WORKING and self._is_of(flight, handler):
                 after = answered(after.without(flight), flight, self._as_heard(site, flight, outcome))
         whose = "" if handler.id == 0 else f" #{handler.id}"
-        fault = Fault.FAILURE if event in _FAILING else None
+        fault = Fault.FAILURE if event in _FAILING and not site.away else None
         action = f"{handler.operation}{whose} ends: {event}"
         return SiteStep(action, fault, self._wake(after), sight=_sight(site, signal, step))
 
@@ -226,8 +231,16 @@ class SiteAutomaton:
                 return self._wake(self._arrive(site.without(flight), again, "", working=site.work).target)
         return site
 
+    def _workers(self, site: Site) -> Iterator[SiteStep]:
+        """A worker that its coordinator has lost is not counted any more, and goes on all the same."""
+        if site.away:
+            yield SiteStep("the worker is back, and closed", None, site._replace(away=False))
+        elif self.variant is FenceVariant.GYM_A_COORDINATOR and site.work:
+            yield SiteStep("a worker leaves with what it has in flight", Fault.FAILURE, site._replace(away=True))
+
     def _from_within(self, site: Site) -> Iterator[SiteStep]:
         fence = site.fence
+        yield from self._workers(site)
         if site.work:
             yield SiteStep("what is in flight ends", None, self._finish_work(site))
         if fence.phase is FencePhase.PREPARING and fence.unattended and FenceEvent.GRACE_PASSED in self.known:
@@ -285,7 +298,9 @@ def _restarted(site: Site, past: Past) -> Site:
 
 
 def _can_end(site: Site, event: FenceEvent) -> bool:
-    """Whether the operation can come to this end by what is in flight."""
+    """Whether the operation can come to this end by what is in flight, and by whether every worker can say so."""
+    if site.away and event in _NEEDS_EVERY_WORKER:
+        return False
     if event is FenceEvent.PREPARE_READY:
         return not site.work and not site.unowned
     if event in {FenceEvent.PREPARE_DRAINING, FenceEvent.PREPARE_INCOMPLETE}:

@@ -24,6 +24,7 @@ __all__ = [
     "SiteStep",
     "Stage",
     "answered",
+    "is_drained",
     "is_unsettled",
     "mixes_ids",
     "orphaned",
@@ -118,7 +119,8 @@ class Site(NamedTuple):
     """All of one participant that matters.
 
     ``work`` is something in flight while it is closed; ``owes`` a restore that the process expects; ``unowned`` a
-    finished result that the trainer does not own yet; ``intruded`` that another controller has closed it;
+    finished result that the trainer does not own yet; ``away`` that a worker of a coordinator, which had something in
+    flight when everybody closed, has lost its coordinator; ``intruded`` that another controller has closed it;
     ``trespassed`` that a call opened it, or took it over, under an id that did not hold it. ``past`` is what is
     remembered of it where its process may be restarted.
     """
@@ -127,6 +129,7 @@ class Site(NamedTuple):
     work: bool = False
     owes: bool = False
     unowned: bool = False
+    away: bool = False
     intruded: bool = False
     trespassed: bool = False
     past: Past | None = None
@@ -158,6 +161,11 @@ class SiteStep(NamedTuple):
     target: Site
     event: m.Event | None = None
     sight: Sight = Sight()
+
+
+def is_drained(site: Site) -> bool:
+    """Whether every expected worker says that it is closed with nothing in flight (wire-protocol 5.4)."""
+    return not site.work and not site.away
 
 
 def orphaned(site: Site) -> Site:

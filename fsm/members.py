@@ -38,6 +38,8 @@ FORWARD_STATES: Final = frozenset(
 """States in which an answer may lead to the next call towards the cut."""
 
 
+_DURABLE: Final = frozenset({"record_decision", "take_fresh_id"})
+"""Effects whose step is durable before anything that follows from it: whoever recovers must know of it."""
 _RESUME: Final = frozenset({Verb.RELEASE})
 _EXCHANGES: Final = frozenset({Verb.EXPORT, Verb.IMPORT})
 
@@ -110,10 +112,10 @@ class Draft:
 
 
 def _is_barrier(accepted: Accepted[S, E]) -> bool:
-    """Durable before what follows: the first call to a participant, and the decision to publish."""
+    """Durable before what follows: the first call to a participant, a decision, the first call under a fresh id."""
     row = accepted.row
     first_touch = row.source is ParticipantState.IDLE and row.target is ParticipantState.UNKNOWN
-    return first_touch or "record_decision" in row.effects
+    return first_touch or not _DURABLE.isdisjoint(row.effects)
 
 
 def _with_one_barrier(records: list[m.Record]) -> list[m.Record]:

@@ -83,13 +83,15 @@ class Recover:
     ``published`` is of a cut: whether its folder stands in its place, which alone decides. ``released`` and
     ``aborted`` are of a restore: whether a durable record of TRANSACTION leads to ``resuming``, or to ``aborting``.
     ``touched`` are those whom a durable record, or an earlier recovery, names as possibly paused. A restore of which
-    somebody was touched and nothing more is recorded ends held closed, in ``restore_failed``.
+    somebody was touched and nothing more is recorded ends held closed, in ``restore_failed``. ``fresh_ids`` has those
+    of ``touched`` for whom a durable record says that a fresh id was taken, each with the index of the last one.
     """
 
     published: bool
     touched: frozenset[ParticipantKey]
     released: bool = False
     aborted: bool = False
+    fresh_ids: frozenset[tuple[ParticipantKey, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ The contract of a runner, in this order for each batch of commands:
    batch, with the barrier between them.
 5. The decision is durable before the rename: ``Record(barrier=True)`` precedes ``Publish``.
 6. Publish before resume: release calls come only in batches after ``PUBLISHED`` was posted. That a restore is released,
-   or aborted by request, is durable before its first release call: ``Recover`` is told so.
+   or aborted by request, is durable before its first release call, and so is a fresh id before its first call:
+   ``Recover`` is told of both.
 7. Answer every ``Call`` exactly once, within its time-out: ``Replied`` with the outcome of what was read, or
    ``CallFailed``. ``maybe_applied=False`` is said only where it is certain that nothing left.
 8. ``Arm`` starts a timer or starts it anew; ``Disarm`` stops it. A firing is posted once. A timer that fires late
@@ -44,13 +45,24 @@ from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import ParticipantKey, Phase, Role, Verb
 
-__all__ = ["HEALS_MAX", "TRIES_MAX", "Member", "MemberSpec", "Plan", "State", "initial_state", "is_owed"]
+__all__ = [
+    "FRESH_IDS_MAX",
+    "HEALS_MAX",
+    "TRIES_MAX",
+    "Member",
+    "MemberSpec",
+    "Plan",
+    "State",
+    "initial_state",
+    "is_owed",
+]
 
 TRIES_MAX: Final = 2
 """How often a call on the way forward is repeated when no answer came."""
 HEALS_MAX: Final = 2
 """How often the IDLE resume is healed by a pause."""
 FRESH_IDS_MAX: Final = 2
+"""How many ids beside its own a transaction may use up at one participant."""
 PARTICIPANTS_MAX: Final = 100_000
 
 

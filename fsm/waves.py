@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from quiesce.fsm import messages as m
 from quiesce.fsm.members import Draft, fire_member, fire_release
 from quiesce.fsm.tables.joint import Condition
 from quiesce.fsm.tables.participant import ParticipantEvent, ParticipantState
@@ -34,6 +35,9 @@ def send_due_waves(draft: Draft) -> None:
         bit = 1 << number
         if not draft.waves & bit and all(_reached(draft, role, least, waves) for role, least in wave.waits_for):
             draft.waves |= bit
+            if wave.event is ParticipantEvent.RELEASED and number + 1 < len(waves):
+                # its patience begins when it is sent, however long those before it took
+                draft.commands.append(m.Arm(m.Timer.WAVE))
             _send(draft, wave, wave.members_of or phase)
 
 

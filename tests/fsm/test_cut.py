@@ -461,6 +461,16 @@ def test_a_straggler_is_restarted_beside_the_poll() -> None:
     assert fleet.answer("agent", Verb.AWAIT_CUT, Outcome.PAUSED).run().at is S.PAUSED
 
 
+def test_a_second_straggler_of_an_agent_is_restarted_too() -> None:
+    """Behind the one that was retired another one may run: the watch goes on, each is named and retired."""
+    fleet = straggling(restarts=True).script("agent", Verb.AWAIT_CUT, SILENT)
+    for _ in range(2):
+        fleet.fire(m.Timer.STRAGGLER, "agent").answer("agent", Verb.RETIRE, Outcome.RETIRED)
+    assert fleet.notes() == ["name_stragglers"] * 2
+    assert fleet.calls(Verb.RETIRE) == ["agent", "agent"]
+    assert fleet.answer("agent", Verb.AWAIT_CUT, Outcome.PAUSED).run().at is S.PAUSED
+
+
 @pytest.mark.parametrize("answer", [Outcome.LOST, Outcome.REFUSED, Outcome.CRASHED, Outcome.CONFLICT], ids=str)
 def test_a_straggler_that_is_not_retired_is_tried_again(answer: Outcome) -> None:
     """A retire that fails ends nothing: it is tried again after a while, until the reach budget is spent."""

@@ -185,6 +185,30 @@ def test_recovery_waits_for_calls_of_the_dead() -> None:
     assert fleet.at is S.ABORTED
 
 
+def test_recovery_goes_on_under_the_last_fresh_id() -> None:
+    """What the dead controller closed under a fresh id is no stranger's: it is resumed under that id, and the next left."""
+    touched = frozenset({policy().key})
+    fleet = cut().ask(m.Recover(published=False, touched=touched, fresh_ids=frozenset({(policy().key, 1)}))).run()
+    fleet.script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE)
+    fleet.fire(m.Timer.OUTSTANDING, "policy").run()
+    assert fleet.calls(leg=m.Leg.RELEASE) == [
+        "policy release #1",
+        "policy inspect #1",
+        "policy release #2",
+        "policy inspect #2",
+    ]
+    assert fleet.at is S.ABORTED
+
+
+def test_a_fresh_id_is_durable_before_its_first_call() -> None:
+    """Whoever recovers knows every id under which a participant may be closed."""
+    fleet = Fleet(policy()).to(S.PAUSED).script("policy", Verb.RELEASE, Outcome.WRONG_PHASE)
+    fleet.script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE).ask(m.AbortRequested()).run()
+    taken = [command for command in fleet.log if isinstance(command, m.Record) and command.barrier][-1]
+    assert "take_fresh_id" in taken.trace.effects
+    assert fleet.calls(leg=m.Leg.RELEASE)[-1] == "policy release #1"
+
+
 def test_recovery_of_nothing_is_over_at_once() -> None:
     """A transaction that had called nobody is aborted without a call."""
     fleet = cut().ask(m.Recover(published=False, touched=frozenset())).run()
@@ -226,6 +250,18 @@ def test_one_lost_participant_does_not_keep_the_others_closed() -> None:
     assert [key.name for key in fleet.state.in_doubt()] == ["resources"]
 
 
+def test_each_wave_has_its_own_patience() -> None:
+    """Patience begins when a wave is sent: the agents wait once for a lost policy, not once for each wave before it."""
+    fleet = cut().to(S.PAUSED).script("policy", Verb.RELEASE, SILENT).ask(m.AbortRequested())
+    assert fleet.log.count(m.Arm(m.Timer.WAVE)) == 1
+    fleet.run()
+    assert fleet.log.count(m.Arm(m.Timer.WAVE)) == 2
+    assert fleet.calls(Verb.RELEASE) == ["resources", "policy"]
+    fleet.fire(m.Timer.WAVE).run()
+    assert fleet.calls(Verb.RELEASE) == ["resources", "policy", "agent"]
+    assert fleet.state.in_doubt() == (ParticipantKey("main", "policy"),)
+
+
 def test_failures_while_reopening_are_not_told_twice() -> None:
     """Only the first cause of an abort is reported; what else fails while everyone is reopened follows from it."""
     fleet = cut().to(S.PAUSED).ask(m.AbortRequested()).ask(m.RecordFailed()).ask(m.Cancelled()).run()
@@ -246,8 +282,13 @@ def test_a_restore_publishes_nothing_and_is_decided_by_its_release() -> None:
         (m.Recover(published=True, touched=EVERYONE | {policy("stranger").key}), "main/stranger.*not in the plan"),
         (m.Recover(published=False, touched=EVERYONE, released=True), "the folder alone decides"),
         (m.Recover(published=True, touched=EVERYONE, aborted=True), "the folder alone decides"),
+        (
+            m.Recover(published=True, touched=frozenset(), fresh_ids=frozenset({(policy().key, 1)})),
+            "name them among the touched",
+        ),
+        (m.Recover(published=True, touched=EVERYONE, fresh_ids=frozenset({(policy().key, 3)})), "1 to 2"),
     ],
-    ids=["stranger", "released", "aborted"],
+    ids=["stranger", "released", "aborted", "fresh id of nobody", "no fresh id"],
 )
 def test_a_recovery_that_contradicts_its_plan_is_refused(left: m.Recover, says: str) -> None:
     """A participant that may be paused is not forgotten in silence: the recovery is refused and nothing changes."""
