@@ -186,7 +186,7 @@ def test_recovery_waits_for_calls_of_the_dead() -> None:
 
 
 def test_recovery_goes_on_under_the_last_fresh_id() -> None:
-    """What the dead controller closed under a fresh id is no stranger's: it is resumed under that id, and the next left."""
+    """What the dead closed under a fresh id is no stranger's: it is resumed under that id, then under the next."""
     touched = frozenset({policy().key})
     fleet = cut().ask(m.Recover(published=False, touched=touched, fresh_ids=frozenset({(policy().key, 1)}))).run()
     fleet.script("policy", Verb.INSPECT, Outcome.ORPHAN_FENCE)
