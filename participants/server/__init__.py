@@ -16,6 +16,7 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.execution import CallParked, Execution, ExecutionRetired, is_parking_reply
+from quiesce.participants.server.headers import attempt_of
 from quiesce.participants.server.ledger import CallRef, ModelLedger
 from quiesce.participants.server.lineage import DirectoryLineage, LineageStore, MemoryLineage
 from quiesce.participants.server.mount import (
@@ -28,7 +29,7 @@ from quiesce.participants.server.mount import (
     mount_sessions,
 )
 from quiesce.participants.server.runs import Runs
-from quiesce.participants.server.session import SessionHooks
+from quiesce.participants.server.session import RestoreHookFailed, SessionHooks
 from quiesce.participants.server.sessions import Sessions
 from quiesce.participants.server.worker import Worker
 from quiesce.participants.server.workers import Workers
@@ -47,11 +48,13 @@ __all__ = [
     "ModelLedger",
     "MountedServer",
     "RefusalCode",
+    "RestoreHookFailed",
     "Runs",
     "SessionHooks",
     "Sessions",
     "Worker",
     "Workers",
+    "attempt_of",
     "is_parking_reply",
     "mount_agent",
     "mount_auxiliary",
