@@ -88,6 +88,14 @@ class Caller:
             reading = await self._with_holder(target, spec, reading, began_s + remaining_s)
         return Reached(reading, until_s)
 
+    async def progress(
+        self, target: DiscoveredParticipant, call: Call, request: Request, remaining_s: float
+    ) -> DrainProgress | None:
+        """What the participant is busy with, by its status; None where it does not say."""
+        limits = limits_of(call.verb, target.role, call.leg, remaining_s, self._budgets, coordinator=target.coordinator)
+        deadline = self._clock.monotonic() + remaining_s
+        return await self._status(target, self._spec(target, call, request, limits), deadline)
+
     def _spec(self, target: DiscoveredParticipant, call: Call, request: Request, limits: CallLimits) -> CallSpec:
         return CallSpec(
             verb=call.verb,
@@ -140,18 +148,21 @@ class Caller:
         self, target: DiscoveredParticipant, spec: CallSpec, reading: Reading, deadline: float
     ) -> Reading:
         """Read the agent's status: whether finished results, and which executions, hold it up."""
+        progress = await self._status(target, spec, deadline)
+        if progress is None:
+            return reading
+        outcome = Outcome.UNACKNOWLEDGED if progress.completed_unacknowledged else Outcome.INCOMPLETE
+        return replace(reading, outcome=outcome, payload=progress)
+
+    async def _status(self, target: DiscoveredParticipant, spec: CallSpec, deadline: float) -> DrainProgress | None:
         timeout_s = min(deadline - self._clock.monotonic(), STATUS_S)
         try:
             wire = target.dialect.progress_call(spec)
             reply = await self._send(target, wire, Verb.INSPECT, timeout_s)
             status = target.dialect.read_progress(spec, reply.status, reply.headers, reply.body)
         except QuiesceError:
-            return reading
-        progress = status.payload
-        if not isinstance(progress, DrainProgress):
-            return reading
-        outcome = Outcome.UNACKNOWLEDGED if progress.completed_unacknowledged else Outcome.INCOMPLETE
-        return replace(reading, outcome=outcome, payload=progress)
+            return None
+        return status.payload if isinstance(status.payload, DrainProgress) else None
 
     async def _with_holder(
         self, target: DiscoveredParticipant, spec: CallSpec, refusal: Reading, deadline: float

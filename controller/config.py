@@ -189,13 +189,6 @@ class Config(_Settings):
             raise ValueError("must be an absolute path, since participants on other machines get it as it stands")
         return root
 
-    @field_validator("straggler_policy")
-    @classmethod
-    def _built_policy(cls, policy: StragglerPolicy) -> StragglerPolicy:
-        if policy is StragglerPolicy.RESTART:
-            raise ValueError("'restart' comes with a later release; use 'wait', which names stragglers and waits")
-        return policy
-
     @field_validator("token_variable")
     @classmethod
     def _variable_name(cls, name: str | None) -> str | None:
@@ -217,6 +210,8 @@ class Config(_Settings):
     def _consistent(self) -> Config:
         if self.enabled and not self.deployment:
             raise ValueError("no servers are named; add a section [deployment.main], or set enabled = false")
+        if self.straggler_policy is StragglerPolicy.RESTART and self.straggler_after_s is None:
+            raise ValueError("straggler_policy = 'restart' needs straggler_after_s: when an execution is a straggler")
         if self.straggler_after_s is not None and self.straggler_after_s >= self.reach_timeout_s:
             raise ValueError("straggler_after_s must be shorter than reach_timeout_s, else it can never apply")
         return self

@@ -20,6 +20,7 @@ from quiesce.controller.errors import PublishUncertain, Unacknowledged
 from quiesce.controller.ledger import Answer, Ledger
 from quiesce.controller.ports import CompletedResult, OnCompleted, SnapshotPort
 from quiesce.controller.receipts import checked_receipts
+from quiesce.controller.stragglers import Stragglers
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.transaction import TRIES_MAX
@@ -87,6 +88,7 @@ class Errands:
         self._ledger = ledger
         self._post = post
         self._remaining_s = remaining_s
+        self._stragglers = Stragglers(self._fleet, self._caller, self._clock, ledger, self._request_for, remaining_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -152,16 +154,23 @@ class Errands:
         task.add_done_callback(ended)
 
     async def _call(self, command: m.Call) -> None:
-        target = self._fleet[command.key]
         try:
-            reached = await self._caller.call(
-                target, command, self._request_for(command), self._remaining_s(command.leg)
-            )
+            reached = await self._reached(command)
         except QuiesceError as error:  # the call could not even be put together
             self._answer(command, Outcome.NEVER_SENT, error)
             return
         self._keep(command, reached)
         self._answer(command, reached.reading.outcome, reached.reading.error)
+
+    async def _reached(self, command: m.Call) -> Reached:
+        target = self._fleet[command.key]
+        if command.verb is Verb.RETIRE:
+            return Reached(await self._stragglers.retire(command.key), self._clock.monotonic())
+        if command.verb is Verb.EXPORT and target.role is Role.RESOURCES:
+            freed = await self._stragglers.free_sessions(command.key)
+            if freed.outcome is not Outcome.RETIRED:
+                return Reached(freed, self._clock.monotonic())
+        return await self._caller.call(target, command, self._request_for(command), self._remaining_s(command.leg))
 
     def _broke_off(self, command: m.Call, error: QuiesceError) -> None:
         """A call of which nothing is known: it may run on for as long as any call of this budget may."""

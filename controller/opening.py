@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
-from quiesce.controller.config import Config
+from quiesce.controller.config import Config, StragglerPolicy
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
 from quiesce.controller.epoch import Tenure
@@ -134,6 +134,7 @@ class Opening:
             is_restore=is_restore,
             drain=self.config.drain,
             watches_stragglers=self.config.straggler_after_s is not None,
+            restarts_stragglers=self.config.straggler_policy is StragglerPolicy.RESTART,
         )
 
     def _budgets(self) -> Budgets:

@@ -333,8 +333,13 @@ class TransactionRunner:
 
     def _note(self, command: m.Note) -> None:
         entry = self.ledger.entries[command.key] if command.key is not None else Entry()
+        fate = "retired" if self.state.plan.restarts_stragglers else "waited for"
         sentence = _NOTES[command.effect].format(
-            who=command.key, wire_id=self.wire_id, work=named_work(entry) or "an execution", holder=holder(entry)
+            who=command.key,
+            wire_id=self.wire_id,
+            work=named_work(entry) or "an execution",
+            holder=holder(entry),
+            fate=fate,
         )
         self.ledger.note(sentence)
         self._log.warning("transaction_note", effect=command.effect, note=sentence)
@@ -349,5 +354,5 @@ _NOTES: Final = {
     "note_holder": "{who}: another checkpoint id holds it; it was left as it is ({holder})",
     "note_open_unfenced": "{who}: it accepts work, but the id {wire_id} could not be used up there",
     "note_late_abort": "an abort came when {wire_id} could no longer be undone, or was being finished already",
-    "name_stragglers": "{who}: {work}: longer on its way to the cut than straggler_after_s; it is waited for",
+    "name_stragglers": "{who}: {work}: longer on its way to the cut than straggler_after_s; it is {fate}",
 }

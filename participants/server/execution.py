@@ -159,6 +159,10 @@ class Execution:
         return receipt
 
     async def __aenter__(self) -> Self:
+        if self._state is ExecutionState.RETIRED:
+            raise ExecutionRetired(self.attempt)
+        # whoever begins it may leave the work to another task, and a retired execution must end that one
+        self._owner = _current_task()
         self._cancellings = 0 if self._owner is None else self._owner.cancelling()
         if self._boundary is not None:
             await self._park_while_asked()
@@ -210,7 +214,6 @@ class Execution:
     def start(self, *, restored: Boundary | None, first_state: Mapping[str, object] | None) -> None:
         """The author has begun: at a restored boundary, or at boundary 0 with ``first_state``, or without one."""
         self.begun = True
-        self._owner = _current_task()
         if restored is not None:
             self._boundary = restored
             self._restored = restored.record

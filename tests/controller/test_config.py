@@ -167,7 +167,7 @@ REFUSALS = {
     "no finite time": (f'root = "/r"\nhold_timeout_s = nan\n{SERVERS}', ("hold_timeout_s:", "finite number")),
     "endless time": (f'root = "/r"\nhold_timeout_s = inf\n{SERVERS}', ("hold_timeout_s:",)),
     "bad choice": (f'root = "/r"\ndrain = "fast"\n{SERVERS}', ("drain:", "'overlapped' or 'policies_first'")),
-    "restart": (f'root = "/r"\nstraggler_policy = "restart"\n{SERVERS}', ("later release", "use 'wait'")),
+    "restart": (f'root = "/r"\nstraggler_policy = "restart"\n{SERVERS}', ("needs straggler_after_s",)),
     "straggler after the deadline": (
         f'root = "/r"\nreach_timeout_s = 10\nstraggler_after_s = 10\n{SERVERS}',
         ("straggler_after_s must be shorter than reach_timeout_s",),

@@ -147,9 +147,10 @@ class Ground:
         without_model_server: bool = False,
         reach_timeout_s: float = 30.0,
         release_timeout_s: float = 30.0,
+        **settings: object,
     ) -> Controller:
-        """A controller over these servers."""
-        times = {"reach_timeout_s": reach_timeout_s, "release_timeout_s": release_timeout_s}
+        """A controller over these servers; ``settings`` are further top-level keys."""
+        times = {"reach_timeout_s": reach_timeout_s, "release_timeout_s": release_timeout_s, **settings}
         return Controller(
             self._config(root, times, without_model_server=without_model_server),
             transport=self.way,
@@ -158,13 +159,13 @@ class Ground:
             clock=self.fleet.clock,
         )
 
-    def _config(self, root: Path, times: Mapping[str, float], *, without_model_server: bool) -> Config:
+    def _config(self, root: Path, times: Mapping[str, object], *, without_model_server: bool) -> Config:
         servers = []
         for name in self.fleet.apps:
             beside = self.urls.get("model_server") if name == "policy" and not without_model_server else None
             also = f', checkpoint_url = "{beside}"' if beside else ""
             servers.append(f'{{ name = "{name}", url = "{self.urls[name]}"{also} }}')
-        lines = [f"{key} = {value}" for key, value in times.items()]
+        lines = [f"{key} = {json.dumps(value)}" for key, value in times.items()]
         text = "\n".join([f'root = "{root}"', *lines, "[deployment.main]", f"participants = [{', '.join(servers)}]"])
         return parse_config(text, source="ground", directory=root, environment={})
 
