@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Final, Literal, Self
 
@@ -29,6 +30,7 @@ from quiesce.fsm.transaction import MemberSpec, Plan
 from quiesce.fsm.vocabulary import ParticipantKey, Phase, Role
 from quiesce.fuzz.errors import ReplayInvalid
 from quiesce.fuzz.json_place import line_of
+from quiesce.participants.validation import Listed
 
 __all__ = [
     "KIND",
@@ -47,6 +49,7 @@ SCHEMA_VERSION: Final = 1
 KIND: Final = "quiesce.counterexample"
 TEXT_BYTES_MAX: Final = 4 * 1024 * 1024
 ACTIONS_MAX: Final = 10_000
+MEMBERS_MAX: Final = 1_000
 _WRITE_ANEW: Final = "write it anew with 'quiesce check --counterexample-dir'"
 _MEANINGS: Final = {claim.name: claim.meaning for claim in (*ALWAYS, *SOMETIMES)}
 
@@ -148,7 +151,7 @@ class Change(_Strict):
     table: _Words
     row: _Words
     target: _Words
-    effects: tuple[_Words, ...]
+    effects: Listed[_Words]
 
     def of_tables(self) -> RowChange:
         """The change itself.
@@ -170,7 +173,7 @@ class Counterexample(_Strict):
     setup: Explored
     claim: Claimed
     changes: Annotated[tuple[Change, ...], Field(max_length=100)]
-    actions: Annotated[tuple[_Words, ...], Field(max_length=ACTIONS_MAX)]
+    actions: Annotated[tuple[_Words, ...], Field(max_length=ACTIONS_MAX, fail_fast=True)]
 
     @classmethod
     def of(cls, setup: Setup, verdict: Verdict, changes: tuple[RowChange, ...] = ()) -> Self:
@@ -282,8 +285,9 @@ def _object(text: str, source: str) -> dict[str, object]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if len(pairs) > MEMBERS_MAX:
+        raise ValueError(f"an object has {len(pairs)} fields; at most {MEMBERS_MAX} are read")
+    if twice := sorted(name for name, times in Counter(name for name, _ in pairs).items() if times > 1):
         raise ValueError(f"a field stands twice in one object: {', '.join(twice)[:200]}")
     return dict(pairs)
 

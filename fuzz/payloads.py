@@ -134,14 +134,14 @@ def _list(root: Schema, schema: Schema) -> st.SearchStrategy[object]:
 
 
 def _text(_root: Schema, schema: Schema) -> st.SearchStrategy[object]:
-    longest = _bound(schema, "maxLength", TEXT_CHARS_MAX)
-    pattern = schema.get("pattern")
+    pattern, least = schema.get("pattern"), _bound(schema, "minLength", 0)
     if isinstance(pattern, str):
+        longest = _bound(schema, "maxLength", NUMBER_MAX)
         # in the models `$` matches the very end only; Python's would let a final newline pass
         exact = pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern
         return st.from_regex(exact, alphabet=st.characters(codec="ascii")).filter(lambda text: len(text) <= longest)
-    least = _bound(schema, "minLength", 0)
-    return st.text(st.characters(codec="utf-8"), min_size=least, max_size=max(least, min(longest, TEXT_CHARS_MAX)))
+    longest = min(_bound(schema, "maxLength", TEXT_CHARS_MAX), TEXT_CHARS_MAX)
+    return st.text(st.characters(codec="utf-8"), min_size=least, max_size=max(least, longest))
 
 
 def _bound(schema: Schema, name: str, otherwise: int) -> int:

@@ -81,7 +81,7 @@ class ReplayFile(_Saved):
     schema_version: Annotated[StrictInt, Field(ge=1, le=1)]
     tested: Tested
     violation: Broken
-    steps: Annotated[tuple[_SavedStep, ...], Field(max_length=STEPS_MAX, strict=False)]
+    steps: Annotated[tuple[_SavedStep, ...], Field(max_length=STEPS_MAX, strict=False, fail_fast=True)]
 
 
 def replay_of(report: ParticipantReport, violation: Violation, *, fence: FenceVariant | None = None) -> ReplayFile:

@@ -255,6 +255,8 @@ def _fields(line: str, operation: Operation, words: list[str]) -> dict[str, obje
     found: dict[str, object] = {}
     for word in words:
         name, separator, value = word.partition("=")
+        if separator and name not in (*OWN_FIELDS[operation], *_EVERY_CALL):
+            raise ConfigurationError(f"{line!r} is no step: {operation.value} has no {name!r}")
         if separator:
             found[name] = value == "yes" if name == "long_poll" else value
         elif positions:

@@ -27,6 +27,7 @@ from quiesce.participants.identity import AttemptId, check_identity, check_label
 from quiesce.participants.layout import unsafe_path_reason
 from quiesce.participants.replies import ArtefactReference, ExportReceipt
 from quiesce.participants.topology import Topology
+from quiesce.participants.validation import Listed
 
 __all__ = [
     "KIND",
@@ -113,12 +114,12 @@ class ContractEntry(Kept):
 
     participant: NamedServer
     schema_version: One
-    admission_states: tuple[AdmissionState, ...]
+    admission_states: Listed[AdmissionState]
     checkpoint_mode: CheckpointMode
     concurrency_contract: ConcurrencyContract
     multi_process: WorkersEntry
     instance_role: InstanceRole | None
-    features: tuple[StrictStr, ...]
+    features: Listed[StrictStr]
 
     def contract(self) -> Contract:
         """The contract that was in force at the cut."""
@@ -141,7 +142,7 @@ class TopologyEntry(Kept):
     """The topology object of wire-protocol 7.3."""
 
     schema_version: One
-    participants: tuple[ContractEntry, ...]
+    participants: Listed[ContractEntry]
 
     def topology(self) -> Topology:
         """The topology that was in force at the cut."""
@@ -153,7 +154,7 @@ class DeploymentEntry(Kept):
 
     topology: TopologyEntry
     fingerprint: Digest
-    storage_keys: tuple[Text, ...] = ()
+    storage_keys: Listed[Text] = ()
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -257,9 +258,9 @@ class SnapshotManifest(Kept):
     label: Annotated[StrictStr, AfterValidator(check_label)]
     created_at: Instant
     deployments: dict[DeploymentName, DeploymentEntry]
-    participants: tuple[ParticipantEntry, ...]
-    rollouts: tuple[RolloutEntry, ...]
-    restarting: tuple[RestartingEntry, ...]
-    files: tuple[FileEntry, ...]
-    trainer: tuple[TrainerFileEntry, ...]
+    participants: Listed[ParticipantEntry]
+    rollouts: Listed[RolloutEntry]
+    restarting: Listed[RestartingEntry]
+    files: Listed[FileEntry]
+    trainer: Listed[TrainerFileEntry]
     metadata: Metadata = Field(default_factory=dict)

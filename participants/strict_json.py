@@ -7,6 +7,7 @@ Python's parser takes the last of two equal keys and reads NaN; both would let t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Final
 
 from quiesce.participants.excerpts import escaped
@@ -58,8 +59,7 @@ def pretty(value: object, *, indent: int, sort_keys: bool) -> str:
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise NotStrictJson(f"key {escaped(twice)} stands twice in one object")
     return found
 

@@ -1,16 +1,23 @@
-"""What pydantic found wrong, in one short line that names the field's path."""
+"""What pydantic found wrong, in one short line that names the field's path; and keeping that small."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from quiesce.participants.excerpts import escaped, printable
 
-__all__ = ["first_problems"]
+__all__ = ["Listed", "first_problems"]
 
 PROBLEMS_MAX: Final = 3
+T = TypeVar("T")
+
+Listed: TypeAlias = Annotated[tuple[T, ...], Field(fail_fast=True)]
+"""A list of any length, of which the first wrong entry is reported and no other.
+
+An error for each would take some hundred times the memory of the text.
+"""
 
 
 def first_problems(error: ValidationError) -> str:

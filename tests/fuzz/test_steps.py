@@ -77,6 +77,8 @@ def test_text_and_step_say_the_same(step: Step) -> None:
         "prepare z",
         "prepare a deadline=soon",
         "prepare a colour=red",
+        "prepare a directory=d2",
+        "resume a long_poll=yes",
         "commit a directory=../etc",
         "work",
         "work begin p q",

@@ -15,6 +15,7 @@ from quiesce.participants.dialects.gym_a.wire_common import (
     LiveModel,
     LiveReceipt,
 )
+from quiesce.participants.validation import Listed
 
 __all__ = [
     "AgentCommitReply",
@@ -70,10 +71,10 @@ class AgentPrepareReply(LiveModel):
     completed_unacknowledged: Count
     acknowledged_completed: Count | None = None
     active: Count
-    blocking_attempts: tuple[ExecutionStatus, ...]
-    completed_unacknowledged_attempts: tuple[ExecutionStatus, ...]
-    executions: tuple[ExecutionStatus, ...]
-    selected_boundaries: tuple[SelectedBoundary, ...] = ()
+    blocking_attempts: Listed[ExecutionStatus]
+    completed_unacknowledged_attempts: Listed[ExecutionStatus]
+    executions: Listed[ExecutionStatus]
+    selected_boundaries: Listed[SelectedBoundary] = ()
 
 
 class AgentStatusReply(AgentPrepareReply):

@@ -18,6 +18,7 @@ from quiesce.participants.capabilities import (
     WorkerMode,
 )
 from quiesce.participants.dialects.gym_a.wire_common import FiniteNumber, LiveModel, SchemaOne
+from quiesce.participants.validation import Listed
 
 __all__ = ["Capabilities", "MultiProcess"]
 
@@ -35,12 +36,12 @@ class Capabilities(LiveModel):
     component: Component
     name: Annotated[StrictStr, Field(min_length=1, max_length=512)]
     schema_version: SchemaOne
-    admission_states: tuple[AdmissionState, ...]
+    admission_states: Listed[AdmissionState]
     checkpoint_mode: CheckpointMode
     concurrency_contract: ConcurrencyContract
     multi_process: MultiProcess
     instance_role: InstanceRole | None
-    features: tuple[StrictStr, ...] = ()
+    features: Listed[StrictStr] = ()
     phase: FencePhase
     active_checkpoint_id: Annotated[StrictStr, Field(min_length=1)] | None
     deadline_ts: FiniteNumber | None

@@ -23,6 +23,7 @@ from quiesce.participants.dialects.gym_a.wire_common import (
     RestoreRequest,
     WorkerCounts,
 )
+from quiesce.participants.validation import Listed
 
 __all__ = [
     "AbortInflightReply",
@@ -100,8 +101,8 @@ class SingleWorkerStatus(LiveModel):
     per_worker: dict[str, SingleWorker]
     inflight_total: Count
     waiters_total: Count = 0
-    inflight: tuple[InflightEntry, ...]
-    tombstones: tuple[Attempt, ...] = ()
+    inflight: Listed[InflightEntry]
+    tombstones: Listed[Attempt] = ()
     response_inflight_total: Count | None = None
     generation_pending_total: Count | None = None
 
@@ -162,7 +163,7 @@ class AbortInflightReply(LiveModel):
 class ModelCommitRequest(CommitRequest):
     """Commit of a policy: the agents' continuation indexes name what is exported."""
 
-    continuation_indexes: tuple[ArtefactReference, ...]
+    continuation_indexes: Listed[ArtefactReference]
 
 
 class ModelCommitReply(LiveModel):
@@ -186,6 +187,6 @@ class ModelRestoreReply(LiveModel):
     rollouts: Count
     rows: Count
     checkpoint_id: StrictStr | None
-    tombstones: tuple[Attempt, ...] = ()
-    source_attempts: tuple[Attempt, ...] = ()
+    tombstones: Listed[Attempt] = ()
+    source_attempts: Listed[Attempt] = ()
     storage_reference_index: ArtefactReference

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
 from quiesce.participants.dialects.gym_a.wire_common import CheckpointId, Count, Digest, FiniteNumber, LiveModel
+from quiesce.participants.validation import Listed
 
 __all__ = [
     "InventoryEntry",
@@ -34,7 +35,7 @@ class ResourcesPrepareReply(LiveModel):
 
     sessions: Count
     state: Literal["prepared"]
-    inventory: tuple[InventoryEntry, ...] | None = None
+    inventory: Listed[InventoryEntry] | None = None
 
 
 class ResourcesStatusQuery(BaseModel):
@@ -62,7 +63,7 @@ class ResourcesStatusReply(LiveModel):
     state: Literal["accepting", "paused"]
     admission_state: Literal["accepting", "paused"]
     sessions: Count
-    per_session: tuple[SessionStatus, ...]
+    per_session: Listed[SessionStatus]
     lock_entries: Count
     locked_sessions: Count
     tombstones: Count
