@@ -77,6 +77,10 @@ def _serve(  # noqa: PLR0913 - one parameter an option
     expect_restore: Annotated[
         bool, typer.Option("--expect-restore", help="resources: serve nothing before a restore.")
     ] = False,
+    lease: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Open by itself so long after its controller was last heard of."),
+    ] = None,
     latency_s: Annotated[
         float | None,
         typer.Option(help="How long one call takes (agent: the pause before a turn).", min=0, max=LATENCY_S_MAX),
@@ -105,6 +109,7 @@ def _serve(  # noqa: PLR0913 - one parameter an option
             upstreams=_upstreams(upstream or []),
             ledger=ledger,
             expects_restore=expect_restore,
+            lease_s=lease,
         )
         server, listening = _prepared(settings), _listening(port, inherited)
     except ConfigurationError as error:

@@ -24,6 +24,7 @@ __all__ = [
     "InflightCall",
     "Inspection",
     "ReleaseReceipt",
+    "RenewReceipt",
     "RetireReceipt",
 ]
 
@@ -146,6 +147,13 @@ class ImportReceipt:
     source_checkpoint_id: str | None
     index: ArtefactReference | None
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewReceipt:
+    """When the lease lapses unless it is renewed again, in Unix seconds; None where the hold is not leased."""
+
+    expires_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

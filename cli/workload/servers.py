@@ -52,6 +52,7 @@ class ServerSettings:
         upstreams: where the servers are that it calls, by their role; only an agent may know several policies.
         ledger: a policy's directory for its lineage, in memory without one.
         expects_restore: whether a resource server serves nothing before it has been restored.
+        lease_s: so long after the last deadline that its controller named it opens by itself; None for never.
     """
 
     role: Role
@@ -63,6 +64,7 @@ class ServerSettings:
     upstreams: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
     ledger: Path | None = None
     expects_restore: bool = False
+    lease_s: float | None = None
 
     @property
     def own_name(self) -> str:
@@ -107,7 +109,14 @@ class ServerSettings:
             found.append(f"only a policy keeps a ledger; leave out --ledger for role {role.value}")
         if self.expects_restore and role is not Role.RESOURCES:
             found.append(f"only a resource server can expect a restore; leave out --expect-restore for {role.value}")
+        if self.lease_s is not None and (role is Role.AUXILIARY or self.fence is not FenceVariant.STRICT):
+            found.append("only a policy, agent or resource server with the strict fence can have a lease; drop --lease")
         return found
+
+    @property
+    def lease(self) -> server.Lease | None:
+        """Its lease, None for none."""
+        return None if self.lease_s is None else server.Lease(self.lease_s)
 
     def announced(self, url: str) -> dict[str, str]:
         """What the server says of itself once it serves at ``url``."""
@@ -137,7 +146,7 @@ def _policy(settings: ServerSettings) -> ASGIApp:
     app = policy_app(ledger, judge_url=settings.upstream(Role.AUXILIARY), latency_s=settings.pace_s)
     if settings.coordinated:
         return CoordinatedPolicy(app, ledger=ledger, workers=settings.workers, token=settings.token)
-    return server.mount_policy(app, ledger=ledger, token=settings.token, fence=settings.fence)
+    return server.mount_policy(app, ledger=ledger, token=settings.token, fence=settings.fence, lease=settings.lease)
 
 
 def _judge(settings: ServerSettings) -> server.MountedServer:
@@ -154,7 +163,7 @@ def _agent(settings: ServerSettings) -> server.MountedServer:
         tools_url=settings.upstreams[Role.RESOURCES][0],
         pause_s=settings.pace_s,
     )
-    return server.mount_agent(app, runs, token=settings.token, fence=settings.fence)
+    return server.mount_agent(app, runs, token=settings.token, fence=settings.fence, lease=settings.lease)
 
 
 def _tools(settings: ServerSettings) -> server.MountedServer:
@@ -165,7 +174,9 @@ def _tools(settings: ServerSettings) -> server.MountedServer:
         restore_expected=settings.expects_restore,
         require_identity=settings.fence is FenceVariant.STRICT,
     )
-    return server.mount_sessions(tools_app(tools), sessions, token=settings.token, fence=settings.fence)
+    return server.mount_sessions(
+        tools_app(tools), sessions, token=settings.token, fence=settings.fence, lease=settings.lease
+    )
 
 
 _BUILDERS: Final[Mapping[Role, Callable[[ServerSettings], ASGIApp]]] = {

@@ -17,6 +17,7 @@ from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.execution import CallParked, Execution, ExecutionRetired, is_parking_reply
 from quiesce.participants.server.headers import attempt_of
+from quiesce.participants.server.lease import Lease
 from quiesce.participants.server.ledger import CallRef, ModelLedger
 from quiesce.participants.server.lineage import DirectoryLineage, LineageStore, MemoryLineage
 from quiesce.participants.server.mount import (
@@ -43,6 +44,7 @@ __all__ = [
     "Execution",
     "ExecutionRetired",
     "FenceVariant",
+    "Lease",
     "LineageStore",
     "MemoryLineage",
     "ModelLedger",

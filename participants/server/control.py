@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from quiesce.fsm.vocabulary import Role
-from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER, Route, routes_served_by
+from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER, LEASE_ROUTE, Route, routes_served_by
 from quiesce.participants.server.answers import (
     Answer,
     ASGIApp,
@@ -32,6 +32,7 @@ from quiesce.participants.server.auth import Bearer
 from quiesce.participants.server.declare import declaration, live
 from quiesce.participants.server.errors import ControlRefusal
 from quiesce.participants.server.fence import LiveFence
+from quiesce.participants.server.lease import LeaseControl
 from quiesce.participants.server.operations import Endpoint
 
 __all__ = ["BODY_BYTES_MAX", "Face", "MountedServer"]
@@ -52,7 +53,7 @@ class MountedServer:
     """An application with its control routes: an ASGI application in its stead.
 
     ``gate`` is the application behind its admission gate; without a control token nothing ever closes it, and it is
-    left out. ``face`` is given for the applications of a service of several workers.
+    left out. ``face`` is given for the applications of a service of several workers, ``lease`` where the fence has one.
 
     Attributes:
         app: the application, behind its gate where there is one.
@@ -61,7 +62,7 @@ class MountedServer:
         fence: where its fence stands; always idle without a control token.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server is made of, every part of it named
         self,
         app: ASGIApp,
         role: Role,
@@ -72,6 +73,7 @@ class MountedServer:
         bearer: Bearer | None,
         endpoints: Mapping[str, Endpoint],
         face: Face | None = None,
+        lease: LeaseControl | None = None,
     ) -> None:
         self.app = app if bearer is None else gate
         self.role = role
@@ -79,13 +81,18 @@ class MountedServer:
         self.instance = secrets.token_hex(8)
         self.fence = fence
         self._bearer = bearer
-        self._endpoints = endpoints
+        self._endpoints = endpoints if lease is None else {**endpoints, **lease.endpoints()}
         workers = None if face is None else face.workers
-        self._declaration = declaration(role, name, controlled=bearer is not None, coordinated=workers)
+        self._declaration = declaration(
+            role, name, controlled=bearer is not None, coordinated=workers, leased=lease is not None
+        )
         # a starlette router here would put itself into the scope, where the application looks for its own
         served = routes_served_by(role) if face is None else face.routes
+        if lease is not None:
+            served = (*served, LEASE_ROUTE)
         self._routes = {route.path: route for route in served if bearer is not None or not route.authorized}
-        self._absent = {route.path for route in routes_served_by(role)} - {route.path for route in served}
+        known = {route.path for route in (*routes_served_by(role), LEASE_ROUTE)}
+        self._absent = known - {route.path for route in served}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""

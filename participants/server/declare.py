@@ -13,6 +13,7 @@ from quiesce.participants.capabilities import (
     InstanceRole,
     WorkerMode,
 )
+from quiesce.participants.dialects.gym_a.routes import LEASE_FEATURE
 from quiesce.participants.server.fence import LiveFence
 from quiesce.participants.server.ports import Fields
 
@@ -37,11 +38,14 @@ _FEATURES: Final = {
 }
 
 
-def declaration(role: Role, name: str, *, controlled: bool, coordinated: int | None = None) -> Fields:
+def declaration(
+    role: Role, name: str, *, controlled: bool, coordinated: int | None = None, leased: bool = False
+) -> Fields:
     """The static members of the capabilities reply.
 
     ``controlled`` is whether a control token is configured; without one a server takes part in nothing.
     ``coordinated`` is for how many workers a coordinator answers, None where there is one worker and no coordinator.
+    ``leased`` is whether it opens by itself when its controller is gone.
     """
     takes_part = controlled and role is not Role.AUXILIARY
     states = list(AdmissionState) if takes_part and role is Role.POLICY else [AdmissionState.ACCEPTING]
@@ -58,7 +62,7 @@ def declaration(role: Role, name: str, *, controlled: bool, coordinated: int | N
         "concurrency_contract": contract.value,
         "multi_process": _workers(coordinated),
         "instance_role": None if instance_role is None else instance_role.value,
-        "features": _FEATURES[role] if takes_part else [],
+        "features": [*_FEATURES[role], *([LEASE_FEATURE] if leased else [])] if takes_part else [],
     }
 
 

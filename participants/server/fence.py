@@ -19,7 +19,7 @@ from quiesce.participants.server.answers import CRASHED, Answer, refused
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.ports import Clock
 
-__all__ = ["Call", "Door", "Ending", "LiveFence", "Members"]
+__all__ = ["Call", "Door", "Ending", "LeasePort", "LiveFence", "Members"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ _FAILED: Final = {
 }
 _RECORDS: Final = frozenset({"record_reply", "record_draining_reply", "finish_id"})
 _SUCCESS: Final = 200
+_LAPSED: Final = Answer(_SUCCESS, {})
+"""The answer to a resume that nobody sent."""
 _BEGINS: Final = frozenset({"start_operation", "answer_now", "wait_for_running"})
 
 
@@ -51,6 +53,18 @@ class Door(Protocol):
 
     def owes_restore(self) -> bool:
         """Whether only a restore may open it."""
+        ...
+
+
+class LeasePort(Protocol):
+    """What a fence tells its lease (``quiesce.participants.server.lease``)."""
+
+    def follow(self, state: FenceState) -> None:
+        """The fence has taken a step."""
+        ...
+
+    def extend(self, deadline_ts: float | None = None) -> None:
+        """A controller is there, and will be until ``deadline_ts``."""
         ...
 
 
@@ -82,6 +96,7 @@ class Call:
 
     ``act`` answers at once (given how many were let go), ``run`` is started as a task, ``later`` reads or acts beside
     the fence and may wait. ``body`` is whatever makes two bodies differ; ``operation`` defaults to the event.
+    ``recorded`` is false where nobody is there to ask for the answer again.
     """
 
     event: FenceEvent
@@ -91,6 +106,7 @@ class Call:
     operation: Hashable = None
     act: Callable[[int], Answer] | None = None
     run: Callable[[float], Awaitable[Ending]] | None = None
+    recorded: bool = True
     later: Callable[[float], Awaitable[Answer]] | None = None
 
     @property
@@ -128,6 +144,8 @@ class LiveFence:
         self._inner: dict[tuple[str, Hashable], asyncio.Future[Ending]] = {}
         self._waiting: list[tuple[Call, asyncio.Future[Answer]]] = []
         self._grace: asyncio.TimerHandle | None = None
+        self.lease: LeasePort | None = None
+        """Opens a fence whose controller is gone; None where nothing does (wire-protocol 4.7)."""
 
     @property
     def state(self) -> FenceState:
@@ -155,12 +173,20 @@ class LiveFence:
         if any(row.event is signal.event and row.source is self._state.phase for row in self._table.rows):
             self._deliver(signal)
 
+    def lapse(self) -> None:
+        """The lease ran out: whoever holds the fence is resumed, as if it had asked for that itself."""
+        if self._state.active is not None:
+            _log.warning("the lease of checkpoint %s lapsed in phase %s", self._state.active, self._state.phase.value)
+            self._decide(Call(FenceEvent.RESUME, str(self._state.active), act=lambda _: _LAPSED, recorded=False))
+
     # ---- deciding
 
     def _decide(self, call: Call) -> Answer | asyncio.Future[Answer]:
         step, let_go = self._deliver(self._arrival(call))
         if call.event is FenceEvent.PREPARE and "set_active" in step.effects:
             self._deadline_ts = call.deadline_ts
+        if call.event is FenceEvent.PREPARE and self.lease is not None and step.state.active == call.checkpoint_id:
+            self.lease.extend(call.deadline_ts)
         match step.answer:
             case "start_operation":
                 return self._start(call)
@@ -212,6 +238,8 @@ class LiveFence:
         if step.state.active is None:
             self._deadline_ts = None
         self._arm_grace()
+        if self.lease is not None:
+            self.lease.follow(step.state)
         return step, let_go
 
     def _perform(self, call: Call, let_go: int, *, records: bool) -> Answer | asyncio.Future[Answer]:
@@ -221,7 +249,7 @@ class LiveFence:
             answer = asyncio.ensure_future(_contained(call.later(self._deadline(call))))
         else:
             answer = self._act(call, let_go)
-        if records:
+        if records and call.recorded:
             self._replies[call.key] = answer
             if isinstance(answer, asyncio.Future):
                 answer.add_done_callback(lambda done: self._forget_failure(call, done))
@@ -273,6 +301,8 @@ class LiveFence:
         step, _ = self._deliver(signal)
         if _RECORDS & set(step.effects):
             self._replies[call.key] = ending.answer
+        if self.lease is not None:
+            self.lease.extend()
         answer = ending.answer if step.answer == "answer_outcome" else refused(self._refusal(step, call))
         self._wake()
         return answer

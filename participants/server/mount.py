@@ -9,6 +9,7 @@
 ``app`` is any ASGI application; what is returned is one as well. Without a token a server declares that it takes part
 in nothing, has no control route but that, and no gate (wire-protocol 2.1, 3.3). ``fence`` chooses the variant:
 ``strict`` is the kit's own; ``gym_a_single`` behaves as the recorded servers do, so that a client can be tested on it.
+``lease`` (strict only, off by default) lets a server that a cut holds open by itself once its controller is gone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from quiesce.participants.server.clock import SystemClock
 from quiesce.participants.server.control import Face, MountedServer
 from quiesce.participants.server.coordinator import CoordinatorControl, ModelServerControl
 from quiesce.participants.server.fence import Door, LiveFence
+from quiesce.participants.server.lease import Lease, LeaseControl
 from quiesce.participants.server.operations import Endpoint
 from quiesce.participants.server.policy import AlwaysOpen, PolicyControl, auxiliary_endpoints
 from quiesce.participants.server.policy_gate import CaptureKeyOf, PolicyGate, WhenClosed
@@ -61,6 +63,7 @@ def mount_policy(
     fence: FenceVariant = FenceVariant.STRICT,
     when_closed: WhenClosed = "refuse",
     capture_key_of: CaptureKeyOf | None = None,
+    lease: Lease | None = None,
     clock: Clock | None = None,
 ) -> MountedServer:
     """Make a model server a policy participant.
@@ -76,8 +79,16 @@ def mount_policy(
     gate = PolicyGate(app, ledger, clock, when_closed, capture_key_of)
     live = _fence(fence, Role.POLICY, gate, clock)
     gate.on_drained = live.drained
-    endpoints = PolicyControl(live, gate, ledger, clock).endpoints()
-    return MountedServer(app, Role.POLICY, ledger.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
+    return MountedServer(
+        app,
+        Role.POLICY,
+        ledger.name,
+        gate=gate,
+        fence=live,
+        bearer=bearer,
+        endpoints=PolicyControl(live, gate, ledger, clock).endpoints(),
+        lease=_leased(live, lease, fence, clock),
+    )
 
 
 class Coordinated(NamedTuple):
@@ -164,6 +175,7 @@ def mount_agent(
     token: str | None,
     fence: FenceVariant = FenceVariant.STRICT,
     prepare_grace_s: float = PREPARE_GRACE_S,
+    lease: Lease | None = None,
     clock: Clock | None = None,
 ) -> MountedServer:
     """Make an agent server a participant.
@@ -177,8 +189,16 @@ def mount_agent(
     gate = AgentGate(app, runs)
     clock = clock or SystemClock()
     live = _fence(fence, Role.AGENT, gate, clock, prepare_grace_s=prepare_grace_s)
-    endpoints = AgentControl(live, runs, clock).endpoints()
-    return MountedServer(app, Role.AGENT, runs.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
+    return MountedServer(
+        app,
+        Role.AGENT,
+        runs.name,
+        gate=gate,
+        fence=live,
+        bearer=bearer,
+        endpoints=AgentControl(live, runs, clock).endpoints(),
+        lease=_leased(live, lease, fence, clock),
+    )
 
 
 def mount_resources(  # noqa: PLR0913 - the one call of a server author, every part of it named
@@ -191,6 +211,7 @@ def mount_resources(  # noqa: PLR0913 - the one call of a server author, every p
     token: str | None,
     restore_expected: bool = False,
     fence: FenceVariant = FenceVariant.STRICT,
+    lease: Lease | None = None,
     clock: Clock | None = None,
 ) -> MountedServer:
     """Make a resource server a participant: three hooks take, bring back and free the state of one session.
@@ -202,7 +223,7 @@ def mount_resources(  # noqa: PLR0913 - the one call of a server author, every p
     """
     hooks = SessionHooks(export, restore, retire)
     sessions = Sessions(name, hooks=hooks, clock=clock, restore_expected=restore_expected)
-    return mount_sessions(app, sessions, token=token, fence=fence, clock=clock)
+    return mount_sessions(app, sessions, token=token, fence=fence, lease=lease, clock=clock)
 
 
 def mount_sessions(
@@ -211,6 +232,7 @@ def mount_sessions(
     *,
     token: str | None,
     fence: FenceVariant = FenceVariant.STRICT,
+    lease: Lease | None = None,
     clock: Clock | None = None,
 ) -> MountedServer:
     """As ``mount_resources``, for sessions that the author keeps in hand or implements."""
@@ -221,15 +243,32 @@ def mount_sessions(
             "command it; set the token or do not expect a restore"
         )
     gate = ResourcesGate(app, sessions)
-    live = _fence(fence, Role.RESOURCES, gate, clock or SystemClock(), closed=sessions.closed)
-    endpoints = ResourcesControl(live, sessions).endpoints()
-    return MountedServer(app, Role.RESOURCES, sessions.name, gate=gate, fence=live, bearer=bearer, endpoints=endpoints)
+    clock = clock or SystemClock()
+    live = _fence(fence, Role.RESOURCES, gate, clock, closed=sessions.closed)
+    return MountedServer(
+        app,
+        Role.RESOURCES,
+        sessions.name,
+        gate=gate,
+        fence=live,
+        bearer=bearer,
+        endpoints=ResourcesControl(live, sessions).endpoints(),
+        lease=_leased(live, lease, fence, clock),
+    )
 
 
 def _bearer(app: ASGIApp, token: str | None) -> Bearer | None:
     if isinstance(app, MountedServer):
         raise ConfigurationError(f"the application is mounted already, as {app.role.value} {app.name!r}; mount it once")
     return Bearer(token) if token else None
+
+
+def _leased(live: LiveFence, lease: Lease | None, variant: FenceVariant, clock: Clock) -> LeaseControl | None:
+    if lease is None:
+        return None
+    if variant is not FenceVariant.STRICT:
+        raise ConfigurationError(f"the recorded servers have no lease; leave it out for a {variant.value} fence")
+    return LeaseControl.over(live, lease, clock)
 
 
 def _fence(

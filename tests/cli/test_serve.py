@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -102,3 +103,21 @@ def test_a_reply_waits_for_no_acknowledgement() -> None:
             accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_leased_server_opens_by_itself() -> None:
+    """Held by somebody who is gone it opens, and refuses that id; a lease that cannot be is wrong usage."""
+    with served("resources", "--lease", "0.2", **{TOKEN_VARIABLES[0]: TOKEN}) as child:
+        control = f"{announced(child)['url']}/ng-control/v1"
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        assert "quiesce_lease_v1" in httpx.get(f"{control}/capabilities").json()["features"]
+        held = {"checkpoint_id": "x", "deadline_ts": time.time() + 0.2}
+        assert httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer).status_code == 200
+        while httpx.get(f"{control}/capabilities").json()["phase"] != "idle":
+            pass
+        late = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer)
+        assert late.json()["error"]["code"] == "stale_checkpoint"
+    for wrong in (("resources", "--lease", "0"), ("auxiliary", "--lease", "5")):
+        with served(*wrong) as child:
+            assert "lease" in child.communicate(timeout=30)[1]
+        assert child.returncode == 2

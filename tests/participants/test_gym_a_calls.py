@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from support.recordings import Json
 
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.vocabulary import Phase, Role, Verb
+from quiesce.fsm.vocabulary import Outcome, Phase, Role, Verb
 from quiesce.participants.dialects.base import CallSpec, WireCall
 from quiesce.participants.dialects.gym_a import PREFIX, ROUTES, GymA, routes_served_by, wire
 from quiesce.participants.dialects.gym_a.routes import ROUTE_BY_NAME
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, ProtocolViolation, UnsupportedVerb
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.replies import ArtefactReference, CompletionReceipt
+from quiesce.participants.replies import ArtefactReference, CompletionReceipt, RenewReceipt
 
 DIALECT = GymA()
 DEADLINE = 1893456000.5
@@ -72,6 +72,8 @@ EXPECTED: dict[tuple[Verb, Role], tuple[str, str, Json]] = {
     (Verb.EXPORT, Role.RESOURCES): ("POST", "/resources-checkpoint/commit", ENVELOPE | DIRECTORY),
     (Verb.IMPORT, Role.RESOURCES): ("POST", "/resources-checkpoint/restore", ENVELOPE | DIRECTORY),
 } | {(Verb.INSPECT, role): ("GET", "/capabilities", None) for role in Role}
+# our extension (docs/leases.md)
+EXPECTED |= {(Verb.RENEW, role): ("POST", "/lease/renew", ENVELOPE) for role in Role if role is not Role.AUXILIARY}
 
 
 def full(verb: Verb, role: Role, **fields: Json) -> CallSpec:
@@ -271,3 +273,14 @@ def test_a_deadline_may_be_text_that_spells_a_number() -> None:
     for change in ({"wait_state": "draining"}, {"timeout_s": "-1"}, {"timeout_s": "nan"}):
         with pytest.raises(ValidationError):
             wire.StatusQuery.model_validate(query | change)
+
+
+def test_a_renewal_says_when_the_lease_expires() -> None:
+    """For our id, with an instant or null; anything else is no renewal."""
+    spec = full(Verb.RENEW, Role.AGENT)
+    for text, expires_at in (("12.5", 12.5), ("null", None)):
+        reply = f'{{"checkpoint_id": "cut-0412", "lease_expires_at": {text}}}'.encode()
+        reading = DIALECT.read(spec, 200, {}, reply)
+        assert (reading.outcome, reading.payload) == (Outcome.RENEWED, RenewReceipt(expires_at))
+    for body in (b'{"checkpoint_id": "other", "lease_expires_at": 1.0}', b'{"checkpoint_id": "cut-0412"}', b"{}"):
+        assert DIALECT.read(spec, 200, {}, body).outcome is Outcome.LIED

@@ -22,6 +22,7 @@ from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
 from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.execution import Execution
+from quiesce.participants.server.lease import Lease
 from quiesce.participants.server.ledger import ModelLedger
 from quiesce.participants.server.mount import mount_agent, mount_auxiliary, mount_policy, mount_resources
 from quiesce.participants.server.runs import Runs
@@ -58,6 +59,7 @@ class Fleet:
     clock: Clock = field(default_factory=VirtualClock)
     turn_s: float = 1.0
     token: str = field(default=TOKEN, repr=False)
+    lease: Lease | None = None
 
     def __post_init__(self) -> None:
         self.traces: list[TraceRecord] = []
@@ -71,12 +73,13 @@ class Fleet:
     def _serve(self, name: str) -> MountedServer:
         """A fresh server process, as it were: nothing is left of what ran under that name before."""
         shared: dict[str, Any] = {"token": self.token, "fence": self.fence, "clock": self.clock}
+        if name == "judge":
+            return mount_auxiliary(self._model, name="judge", **shared)
+        shared["lease"] = self.lease
         match name:
             case "policy":
                 self.ledger = ModelLedger("policy")
                 return mount_policy(self._model, ledger=self.ledger, **shared)
-            case "judge":
-                return mount_auxiliary(self._model, name="judge", **shared)
             case "agent":
                 self.runs = Runs("agent", clock=self.clock)
                 return mount_agent(self._model, self.runs, **shared)

@@ -18,6 +18,7 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.headers import ATTEMPT_HEADER, ROLLOUT_HEADER
+from quiesce.participants.server.lease import Lease
 from quiesce.participants.server.ledger import ModelLedger
 from quiesce.participants.server.mount import mount_agent, mount_auxiliary, mount_policy, mount_sessions
 from quiesce.participants.server.policy_gate import WhenClosed
@@ -112,6 +113,7 @@ class Kit:
     token: str | None = TOKEN
     restore_expected: bool = False
     when_closed: WhenClosed = "refuse"
+    lease: Lease | None = None
     work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
@@ -140,11 +142,14 @@ class Kit:
             fence=fence,
             when_closed=self.when_closed,
             capture_key_of=lambda path: path.split("/")[2] if path.startswith("/capture/") else None,
+            lease=self.lease,
             clock=clock,
         )
         self.aux = mount_auxiliary(model_app, name="judge", token=token, fence=fence, clock=clock)
-        self.agent = mount_agent(agent_app, self.stores.runs, token=token, fence=fence, clock=clock)
-        self.resources = mount_sessions(resources_app, self.stores.sessions, token=token, fence=fence, clock=clock)
+        self.agent = mount_agent(agent_app, self.stores.runs, token=token, fence=fence, lease=self.lease, clock=clock)
+        self.resources = mount_sessions(
+            resources_app, self.stores.sessions, token=token, fence=fence, lease=self.lease, clock=clock
+        )
 
     def server(self, component: str) -> MountedServer:
         """The server by its name in the recordings."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from quiesce.fsm.vocabulary import Role, Verb
 from quiesce.participants.dialects.base import CallSpec, WireCall
 from quiesce.participants.dialects.gym_a import wire
-from quiesce.participants.dialects.gym_a.routes import ROUTE_BY_NAME, ROUTE_OF, Route
+from quiesce.participants.dialects.gym_a.routes import LEASE_ROUTE, ROUTE_BY_NAME, ROUTE_OF, Route
 from quiesce.participants.errors import ConfigurationError, UnsupportedVerb
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.layout import check_participant_name
@@ -35,10 +35,11 @@ def route_for(spec: CallSpec) -> Route:
     """
     if spec.verb is Verb.ACKNOWLEDGE and spec.acknowledge_singly and spec.role is Role.AGENT:
         return ROUTE_BY_NAME["acknowledge"]
+    if spec.verb is Verb.RENEW and spec.role in LEASE_ROUTE.served_by:
+        return LEASE_ROUTE
     route = ROUTE_OF.get((spec.verb, spec.role))
     if route is None:
-        reason = "generation A has no leases" if spec.verb is Verb.RENEW else "its servers have no such route"
-        raise UnsupportedVerb(NAME, spec.verb.value, spec.role.value, reason)
+        raise UnsupportedVerb(NAME, spec.verb.value, spec.role.value, "its servers have no such route")
     return route
 
 
@@ -150,4 +151,5 @@ _BODIES: Final[Mapping[Verb, Callable[[CallSpec], BaseModel]]] = {
     Verb.ACKNOWLEDGE: _acknowledge,
     Verb.RETIRE: _about_attempt,
     Verb.DISCARD: _about_attempt,
+    Verb.RENEW: _envelope,
 }

@@ -1,4 +1,4 @@
-"""Resume and retire (wire-protocol 2.5, 2.6, 2.13, 2.14, 2.19)."""
+"""Resume and retire (wire-protocol 2.5, 2.6, 2.13, 2.14, 2.19), and our renewal of a lease."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from quiesce.participants.dialects.base import CallSpec, Reading
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.dialects.gym_a.unbelievable import Unbelievable, require_equal
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.replies import ReleaseReceipt, RetireReceipt
+from quiesce.participants.replies import ReleaseReceipt, RenewReceipt, RetireReceipt
 
-__all__ = ["read_aborted", "read_agent_retired", "read_released", "read_session_retired"]
+__all__ = ["read_aborted", "read_agent_retired", "read_released", "read_renewed", "read_session_retired"]
 
 
 def read_released(_spec: CallSpec, reply: BaseModel) -> Reading:
@@ -51,3 +51,10 @@ def read_session_retired(spec: CallSpec, reply: BaseModel) -> Reading:
     attempt = cast("AttemptId", spec.attempt)
     require_equal("the retired attempt", attempt, AttemptId(retire.rollout_id, retire.attempt_index))
     return Reading(Outcome.RETIRED, RetireReceipt(attempt, fenced=True))
+
+
+def read_renewed(spec: CallSpec, reply: BaseModel) -> Reading:
+    """RENEW: the lease of this id runs on."""
+    renewed = cast("wire.RenewReply", reply)
+    require_equal("checkpoint_id", spec.checkpoint_id, renewed.checkpoint_id)
+    return Reading(Outcome.RENEWED, RenewReceipt(renewed.lease_expires_at))

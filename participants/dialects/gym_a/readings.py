@@ -29,6 +29,7 @@ from quiesce.participants.dialects.gym_a.read_release import (
     read_aborted,
     read_agent_retired,
     read_released,
+    read_renewed,
     read_session_retired,
 )
 from quiesce.participants.dialects.gym_a.read_sessions import read_resources_prepare, read_resources_progress
@@ -64,6 +65,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "resources_restore": read_import,
     "resources_resume": read_released,
     "resources_retire": read_session_retired,
+    "renew": read_renewed,
 }
 
 REFUSALS: Final = range(300, 600)

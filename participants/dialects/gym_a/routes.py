@@ -18,6 +18,8 @@ from quiesce.participants.dialects.gym_a import wire
 __all__ = [
     "COORDINATOR_ROUTES",
     "INSTANCE_HEADER",
+    "LEASE_FEATURE",
+    "LEASE_ROUTE",
     "MODEL_SERVER_ROUTES",
     "PREFIX",
     "ROUTES",
@@ -256,6 +258,20 @@ _RESOURCE_ROUTES = (
         Verb.RETIRE,
     ),
 )
+
+LEASE_FEATURE: Final = "quiesce_lease_v1"
+"""By this feature a server of our kit says that its closed state is leased and that it has the route to renew it."""
+
+LEASE_ROUTE: Final = _post(
+    "renew",
+    "/lease/renew",
+    frozenset({Role.POLICY, Role.AGENT, Role.RESOURCES}),
+    wire.ControlEnvelope,
+    wire.RenewReply,
+    Verb.RENEW,
+    fenced=False,
+)
+"""Our extension of generation A, which has no leases: only where the feature is declared (docs/leases.md)."""
 
 ROUTES: Final[tuple[Route, ...]] = (_CAPABILITIES, *_MODEL_ROUTES, *_AGENT_ROUTES, *_RESOURCE_ROUTES)
 

@@ -45,6 +45,7 @@ __all__ = [
     "LiveModel",
     "LiveReceipt",
     "RelativePath",
+    "RenewReply",
     "Request",
     "RestoreRequest",
     "SchemaOne",
@@ -193,6 +194,13 @@ class LiveReceipt(CompletionReceipt):
     """A receipt inside a reply, where later servers may add fields."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class RenewReply(LiveModel):
+    """Reply to a renewal; ``lease_expires_at`` is Unix seconds, null where the hold is not leased (a restore)."""
+
+    checkpoint_id: StrictStr
+    lease_expires_at: FiniteNumber | None
 
 
 class AcknowledgeReply(LiveModel):
