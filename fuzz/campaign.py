@@ -29,8 +29,8 @@ from quiesce.transport.port import Transport
 
 __all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "Progress", "Renew", "arrive", "examine"]
 
-CALLS_MAX: Final = 3000
-IDS_MAX: Final = 1000
+CALLS_MAX: Final = 4000
+IDS_MAX: Final = 1500
 RATE: Final = 200.0
 WAIT_FOR_OTHERS_S: Final = 3.0
 """How long a prepare waits at most for the work of others."""

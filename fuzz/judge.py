@@ -18,7 +18,7 @@ from quiesce.fuzz.rulebook import RULE_BY_ID, rule_of_row
 from quiesce.fuzz.rules import Profile, Rule
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
 from quiesce.fuzz.subject import Subject
-from quiesce.fuzz.worlds import Arrival, Belief, Circumstances, Due, FenceRow, World
+from quiesce.fuzz.worlds import Arrival, Belief, Circumstances, Due, FenceRow, World, moves
 
 __all__ = ["Judge"]
 
@@ -57,6 +57,7 @@ class Judge:
         self._muted = frozenset(muted)
         self._unnamed = unnamed
         self._answered: tuple[Due, ...] = ()
+        self._stood: tuple[FencePhase, str | None] | None = None
         self.strict = Belief(subject.oracle, worlds)
         self.recorded = Belief(subject.recorded, worlds) if profile is Profile.GYM_A else None
         self.finding: Finding | None = None
@@ -119,7 +120,9 @@ class Judge:
                 self.exercised.add(rule_of_row(self._subject.role, world.last).id)
         if before and not self.strict:
             expected = " or ".join(dict.fromkeys(_stance(world.fence.phase, world.fence.active) for world in before))
-            self._break_fence(self._culprit(before), expected, _stance(phase, active), explained=explained)
+            culprit = self._culprit(before, moved=self._stood not in {None, (phase, active)})
+            self._break_fence(culprit, expected, _stance(phase, active), explained=explained)
+        self._stood = (phase, active)
 
     def admission(self, *, closed: bool, got: str) -> None:
         """New work was admitted, or refused because admission is closed."""
@@ -213,12 +216,14 @@ class Judge:
                 if row is not None:
                     self.exercised.add(rule_of_row(self._subject.role, row).id)
 
-    def _culprit(self, before: tuple[World, ...]) -> FenceRow | None:
-        """The row whose consequence is missing: that of the answer just given, else the newest that was taken."""
-        if self._answered:
-            return self._answered[-1].row
+    def _culprit(self, before: tuple[World, ...], *, moved: bool) -> FenceRow | None:
+        """The row whose consequence is missing: that of the answer just given, else the newest that was taken.
+
+        An answer that should have changed nothing is not to blame where nothing has changed.
+        """
+        answered = [due.row for due in self._answered if moved or moves(due.row)]
         taken = [world.last for world in before if world.last is not None]
-        return taken[-1] if taken else None
+        return next(iter((*reversed(answered), *reversed(taken))), None)
 
     def _break_fence(self, row: FenceRow | None, expected: str, got: str, *, explained: bool) -> None:
         rule = RULE_BY_ID["fence.wrong-phase"] if row is None else rule_of_row(self._subject.role, row)

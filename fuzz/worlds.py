@@ -19,7 +19,7 @@ from quiesce.fsm.fence import FenceSignal, FenceState, Handler, fence_step
 from quiesce.fsm.rows import Row
 from quiesce.fsm.tables.fence import FenceEvent, FencePhase, FenceTable
 
-__all__ = ["Arrival", "Belief", "Circumstances", "Due", "FenceRow", "Waiting", "World"]
+__all__ = ["Arrival", "Belief", "Circumstances", "Due", "FenceRow", "Waiting", "World", "moves"]
 
 FenceRow: TypeAlias = Row[FencePhase, FenceEvent]
 
@@ -269,10 +269,14 @@ class Belief:
         return world
 
 
+def moves(row: FenceRow) -> bool:
+    """Whether the row says something of how the fence stands: a refusal, a reading, a repetition change nothing."""
+    return not (row.refusal or row.event in _READS or (row.effects and row.effects[-1] in _REPLAYS))
+
+
 def _told(last: FenceRow | None, row: FenceRow) -> FenceRow | None:
-    """The newest row that says something of how the fence stands: a refusal of a call changes nothing of that."""
-    quiet = row.refusal or row.event in _READS or (row.effects and row.effects[-1] in _REPLAYS)
-    return last if quiet else row
+    """The newest row that moves the fence."""
+    return row if moves(row) else last
 
 
 _READS: Final = frozenset({FenceEvent.STATUS, FenceEvent.RETIRE, FenceEvent.DISCARD})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from support.virtual_loop import virtual_time
 
+from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.bearers import FuzzedTokens
 from quiesce.fuzz.campaign import Options, arrive, examine
+from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.patience import given_time
@@ -27,12 +30,13 @@ from quiesce.transport.token import StaticTokenProvider
 OPTIONS = Options(nonce="n", traffic=kit_traffic, calls_max=500)
 
 
-def late(app: ASGIApp, delay_s: float) -> ASGIApp:
-    """The application, with each reply of its data plane held back for a moment on its way."""
+def late(app: ASGIApp, delay_s: float, *, control: bool = False) -> ASGIApp:
+    """The application, with each reply of its data plane, or of its control routes, held back for a moment."""
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
         async def told(message: Message) -> None:
-            if message["type"] == "http.response.start" and not scope["path"].startswith("/ng-control"):
+            is_control = scope["path"].startswith("/ng-control")
+            if message["type"] == "http.response.start" and is_control is control:
                 await asyncio.sleep(delay_s)
             await send(message)
 
@@ -49,19 +53,36 @@ async def outcome(app: ASGIApp, clock: VirtualClock, options: Options) -> Partic
     return report
 
 
+async def run_of(lines: Sequence[str], app: ASGIApp, clock: VirtualClock, durations: Durations) -> Episode:
+    """One sequence on one server."""
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), replace(OPTIONS, durations=durations))
+    assert place is not None
+    episode = await Run(place, [parse_step(line) for line in lines]).execute()
+    await transport.aclose()
+    return episode
+
+
 @virtual_time
 async def test_a_refusal_that_comes_late_accuses_nobody() -> None:
     """What is read only after the next control call tells nothing of what holds by then."""
     clock = VirtualClock()
     app = late(build_kit_server(Role.POLICY, clock=clock).app, 0.3)
-    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
-    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), replace(OPTIONS, durations=Durations()))
-    assert place is not None
-    steps = [parse_step(line) for line in ("prepare a", "work begin p", "resume a", "wait work", "work probe q")]
-    episode = await Run(place, steps).execute()
+    steps = ("prepare a", "work begin p", "resume a", "wait work", "work probe q")
+    episode = await run_of(steps, app, clock, Durations())
     assert (episode.finding, len(episode.steps)) == (None, len(steps))
     assert "in flight" in str(episode.trace[1])
-    await transport.aclose()
+
+
+@pytest.mark.parametrize("variant", [FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE])
+@virtual_time
+async def test_a_drain_that_ends_between_other_calls_is_put_down_to_none_of_them(variant: FenceVariant) -> None:
+    """Whatever was answered last, it is the drain whose end should have shown."""
+    clock = VirtualClock()
+    app = late(build_kit_server(Role.POLICY, variant, clock=clock, work_s=6.0).app, 0.5, control=True)
+    episode = await run_of(["work begin p", "prepare a", *["prepare b"] * 20], app, clock, Durations(work_s=8.0))
+    broken = "" if episode.finding is None else episode.finding.rule.id
+    assert broken == ("" if variant is FenceVariant.STRICT else "fence.drain")
 
 
 @pytest.mark.parametrize("role", Role)
