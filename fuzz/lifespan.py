@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from quiesce.fsm.errors import QuiesceError
+from quiesce.participants.excerpts import printable
 from quiesce.transport.inprocess import AsgiApplication, Message
 
 __all__ = ["lifespan"]
@@ -25,10 +26,12 @@ async def lifespan(app: AsgiApplication) -> AsyncIterator[None]:
     to_app: asyncio.Queue[Message] = asyncio.Queue()
     from_app: asyncio.Queue[Message] = asyncio.Queue()
     task = asyncio.create_task(_run(app, to_app, from_app))
-    await to_app.put({"type": "lifespan.startup"})
-    if await _told(task, from_app) == "lifespan.startup.failed":
-        raise QuiesceError("the application could not start: its lifespan answered lifespan.startup.failed")
     try:
+        await to_app.put({"type": "lifespan.startup"})
+        told = await _told(task, from_app)
+        if told.get("type") == "lifespan.startup.failed":
+            said = printable(str(told.get("message", "")), 200) or "its lifespan says no more"
+            raise QuiesceError(f"the application could not start: {said}")
         yield
     finally:
         if not task.done():
@@ -42,11 +45,11 @@ async def _run(app: AsgiApplication, to_app: asyncio.Queue[Message], from_app: a
     await app({"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}, to_app.get, from_app.put)
 
 
-async def _told(task: asyncio.Task[None], from_app: asyncio.Queue[Message]) -> str:
-    """What the application says, or that it has ended: many applications know no lifespan and raise."""
+async def _told(task: asyncio.Task[None], from_app: asyncio.Queue[Message]) -> Message:
+    """What the application says, nothing when it has ended: many applications know no lifespan and raise."""
     heard = asyncio.create_task(from_app.get())
     await asyncio.wait({task, heard}, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
     if heard.done():
-        return str(heard.result().get("type", ""))
+        return heard.result()
     heard.cancel()
-    return ""
+    return {}
