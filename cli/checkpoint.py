@@ -10,7 +10,7 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened, patience_with_a_cut
 from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
 from quiesce.cli.running import fail_with, run
@@ -58,7 +58,10 @@ def _checkpoint(
         fail_with(error, as_json=as_json)
     ended = f"everybody accepts work; whether the snapshot was published says `quiesce verify {named}`"
     result = run(
-        lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed), as_json=as_json, when_ended=ended
+        lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed),
+        as_json=as_json,
+        when_ended=ended,
+        patience=patience_with_a_cut(settings),
     )
     if as_json:
         emit_json({"ok": True, **result.to_json()})

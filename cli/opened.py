@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from quiesce.cli.running import Patience
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config
+from quiesce.controller.last_cut import time_for_a_cut_s
 from quiesce.controller.ports import OnCompleted
 
-__all__ = ["CONFIG_FILE", "AsJson", "ConfigFile", "opened"]
+__all__ = ["CONFIG_FILE", "AsJson", "ConfigFile", "opened", "patience_with_a_cut"]
 
 CONFIG_FILE = Path("quiesce.toml")
 
 ConfigFile: TypeAlias = Annotated[Path, typer.Option("--config", help="What is to be cut, as TOML.", dir_okay=False)]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")]
+
+
+def patience_with_a_cut(config: Config) -> Patience:
+    """How long a cut may go on after a signal by which the configuration announces the end."""
+    numbers = tuple(signal.Signals[name] for name in config.last_cut_signals)
+    return Patience(numbers, time_for_a_cut_s(config)) if numbers else Patience()
 
 
 @contextlib.asynccontextmanager
@@ -30,6 +39,8 @@ async def opened(config: Config, *, on_completed: OnCompleted | None = None) -> 
         QuiesceError: it could not be opened. InDoubt, RestoreFailed: the body was cancelled, and somebody could not
             be reopened.
     """
+    # a command is about one transaction, and has nothing to take a last cut of besides
+    config = config.model_copy(update={"last_cut_signals": ()})
     async with Controller(config, on_completed=on_completed) as controller:
         try:
             yield controller

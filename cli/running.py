@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -12,22 +13,37 @@ import typer
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.fsm.errors import QuiesceError
 
-__all__ = ["fail_with", "run"]
+__all__ = ["Patience", "fail_with", "run"]
 
 T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]], *, as_json: bool, when_ended: str = "everybody accepts work") -> T:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Signals that announce the end instead of asking for it, and how long after one the work may go on."""
+
+    signals: tuple[signal.Signals, ...] = ()
+    go_on_s: float = 0.0
+
+
+def run(
+    work: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    as_json: bool,
+    when_ended: str = "everybody accepts work",
+    patience: Patience = Patience(),
+) -> T:
     """Run ``work`` to its end and give its result.
 
     ``when_ended`` says how things are when it was interrupted and has ended well.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
-    command at once. Every error of ours ends the command with its message and its exit code.
+    command at once. A signal of ``patience`` cancels it only if it has not ended by itself in that time, however often
+    it comes. Every error of ours ends the command with its message and its exit code.
     """
     try:
-        return asyncio.run(_cancellable(work))
+        return asyncio.run(_cancellable(work, patience))
     except asyncio.CancelledError:
         fail(f"interrupted; {when_ended}", ExitCode.FAILED, as_json=as_json, type="Interrupted")
     except KeyboardInterrupt:
@@ -53,22 +69,34 @@ def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool)
     raise typer.Exit(exit_code_of(error))
 
 
-async def _cancellable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _cancellable(work: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
+    ask_at_once = tuple(number for number in _SIGNALS if number not in patience.signals)
 
-    def ask(number: signal.Signals) -> None:
-        # the next signal of either kind does what it does by default: it ends the command at once
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
-        typer.echo(f"quiesce: {number.name}: ending well; once more to leave at once", err=True)
+    def cancel() -> None:
         if task is not None:
             task.cancel()
 
-    for each in _SIGNALS:
+    def ask(number: signal.Signals) -> None:
+        # the next signal of either kind does what it does by default: it ends the command at once
+        for each in ask_at_once:
+            loop.remove_signal_handler(each)
+        typer.echo(f"quiesce: {number.name}: ending well; once more to leave at once", err=True)
+        cancel()
+
+    def announce(number: signal.Signals) -> None:
+        for each in patience.signals:
+            loop.add_signal_handler(each, lambda: None)
+        typer.echo(f"quiesce: {number.name}: going on for {patience.go_on_s:g} s at most", err=True)
+        loop.call_later(patience.go_on_s, cancel)
+
+    for each in ask_at_once:
         loop.add_signal_handler(each, ask, each)
+    for each in patience.signals:
+        loop.add_signal_handler(each, announce, each)
     try:
         return await work()
     finally:
-        for each in _SIGNALS:
+        for each in (*ask_at_once, *patience.signals):
             loop.remove_signal_handler(each)

@@ -24,6 +24,7 @@ there, or none. `quiesce discover` asks everybody who is named here and says wha
 """
 _EXAMPLES: Final[dict[str, object]] = {
     "straggler_after_s": 60.0,
+    "last_cut_signals": ["SIGTERM", "SIGUSR1"],
     "token_variable": "NEMO_GYM_CHECKPOINT_CONTROL_TOKEN",
     "proxy": "http://10.0.0.1:3128",
     "keep_latest_k": 5,

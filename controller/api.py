@@ -38,10 +38,12 @@ from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured
 from quiesce.controller.housekeeping import applied_retention
+from quiesce.controller.last_cut import LastCut, OnLastCut
 from quiesce.controller.metadata import checked_metadata
 from quiesce.controller.opening import Opening
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
+from quiesce.controller.results import CutResult
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
@@ -56,7 +58,8 @@ from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider
 
 __all__ = ["Controller"]
 
-T = TypeVar("T")
+Transaction = PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore
+T = TypeVar("T", bound=Transaction)
 
 _log: Final = structlog.get_logger("quiesce.controller")
 _NONCE_SIZE: Final = 4
@@ -70,6 +73,7 @@ class Controller:
         config: what is to be cut, where the snapshots go, how long it may take.
         on_completed: makes finished results durable during the drain (see OnCompleted). Without it, finished results
             that nobody has acknowledged end a cut.
+        on_last_cut: the body of a cut that a termination signal sets off; see ``quiesce.controller.last_cut``.
         transport: how control calls travel; HTTP by default.
         tokens: where the bearer token comes from; the variable that the configuration names by default.
         observers: told every step of every machine after it was recorded. What they raise is logged and changes
@@ -77,11 +81,12 @@ class Controller:
         clock, engine, files: the ports that tests exchange.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but one are optional, and go by name
         self,
         config: Config,
         *,
         on_completed: OnCompleted | None = None,
+        on_last_cut: OnLastCut | None = None,
         transport: Transport | None = None,
         tokens: TokenProvider | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
@@ -101,6 +106,8 @@ class Controller:
         self._discovered: Discovered | None = None
         self._listed = config  # with the participants of Gym's configuration, once that was read
         self._busy = asyncio.Lock()
+        self._running: Transaction | None = None
+        self._last_cut = LastCut(self, self._clock, on_last_cut)
         self._tenure: Tenure | None = None
         self._unsettled: PhasedCut | PhasedRestore | None = None
 
@@ -110,6 +117,7 @@ class Controller:
         source: Config | Path | str,
         *,
         on_completed: OnCompleted | None = None,
+        on_last_cut: OnLastCut | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
     ) -> Self:
         """A controller for a configuration file (or a configuration that was read already).
@@ -118,7 +126,7 @@ class Controller:
             ConfigurationError: the file cannot be used; every problem is named.
         """
         config = source if isinstance(source, Config) else load_config(source)
-        return cls(config, on_completed=on_completed, observers=observers)
+        return cls(config, on_completed=on_completed, on_last_cut=on_last_cut, observers=observers)
 
     # life
 
@@ -139,13 +147,14 @@ class Controller:
         Raises:
             StorageFailed: the root cannot be used.
             RootHeld: another controller is alive on it.
-            ConfigurationError: Gym's configuration cannot be read.
+            ConfigurationError: Gym's configuration cannot be read, or signals cannot be listened for here.
             TopologyError: the participants do not make a deployment that can be cut; all problems are named.
         """
         await asyncio.to_thread(self.store.prepare)
         self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
         try:
             await self._discover()
+            self._last_cut.install()
         except BaseException:
             await finish_first(self.close())
             raise
@@ -172,6 +181,7 @@ class Controller:
 
     async def close(self) -> None:
         """Release everything. What is not settled is given up and logged; its participants stay as they are."""
+        await self._last_cut.close()
         if self._unsettled is not None:
             if not self._unsettled.is_settled():
                 _log.error("closed_unsettled", wire_id=self._unsettled.wire_id, held=str(self._unsettled.held()))
@@ -220,6 +230,33 @@ class Controller:
             RestoreFailed: it failed and is held closed: see :attr:`unsettled`.
         """
         return Restored(self, label)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a transaction runs, or is being opened or settled."""
+        return self._busy.locked()
+
+    @property
+    def running(self) -> Transaction | None:
+        """The transaction that runs, from when it was opened until it is ended."""
+        return self._running
+
+    async def idle(self) -> None:
+        """Wait until no transaction runs."""
+        async with self._busy:
+            pass
+
+    def take_last_cut(self, why: str) -> None:
+        """Take a last cut in what is left of ``grace_s``, as a configured signal does; then cancel whoever opened this.
+
+        Returns at once; asked again, nothing changes. For a signal handler of one's own.
+        """
+        self._last_cut.ask(why)
+
+    @property
+    def last_cut(self) -> CutResult | None:
+        """The cut that was taken because the end was announced, if there was one."""
+        return self._last_cut.result
 
     @property
     def unsettled(self) -> PhasedCut | PhasedRestore | None:
@@ -324,7 +361,7 @@ class Controller:
         """Take the turn and open a restore that calls nobody, where the configuration is not enabled."""
         return await self._begin(lambda opening: TrainerOnlyRestore.open(opening, name))
 
-    async def end(self, transaction: PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore) -> None:
+    async def end(self, transaction: Transaction) -> None:
         """Give the turn back. A transaction that left something open is kept until it is settled."""
         try:
             if isinstance(transaction, PhasedCut | PhasedRestore) and not transaction.is_settled():
@@ -333,9 +370,10 @@ class Controller:
                 await transaction.close()
                 await self._retain(transaction)
         finally:
+            self._running = None
             self._busy.release()
 
-    async def _retain(self, transaction: PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore) -> None:
+    async def _retain(self, transaction: Transaction) -> None:
         """After a cut that stands, remove what ``keep_latest_k`` leaves over; whatever fails is noted."""
         is_cut = isinstance(transaction, PhasedCut | TrainerOnlyCut) and transaction.is_published
         if is_cut and self.config.keep_latest_k is not None:
@@ -354,10 +392,12 @@ class Controller:
             await self._settle()
             if self._tenure is not None:
                 await asyncio.to_thread(self._tenure.check)
-            return await opened(self._opening())
+            transaction = await opened(self._opening())
         except BaseException:
             self._busy.release()
             raise
+        self._running = transaction
+        return transaction
 
     def _opening(self) -> Opening:
         if self.config.enabled and (self._transport is None or self._discovered is None):

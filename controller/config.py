@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -34,7 +34,7 @@ from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity
 from quiesce.participants.gym_config_addresses import is_wildcard
-from quiesce.participants.identity import check_identity
+from quiesce.participants.identity import check_identity, check_label
 from quiesce.participants.urls import check_base_url
 
 __all__ = [
@@ -163,6 +163,13 @@ class Config(_Settings):
     drain: DrainMode = Field(default=DrainMode.OVERLAPPED, description="when agents are asked to park")
     straggler_policy: StragglerPolicy = Field(default=StragglerPolicy.WAIT, description="what to do with a straggler")
     straggler_after_s: Seconds | None = Field(default=None, description="from when on an execution is a straggler")
+    last_cut_signals: tuple[Literal["SIGTERM", "SIGUSR1"], ...] = Field(
+        default=(), description="signals that announce the end of this job and set off a last cut first"
+    )
+    grace_s: Seconds = Field(
+        default=30.0, description="the time between such a signal and the moment at which the job is killed"
+    )
+    last_cut_label: Text = Field(default="last-cut", description="the label of a cut that a signal set off")
     token_variable: Text | None = Field(
         default=None, description="the name of the environment variable that holds the bearer token, never the token"
     )
@@ -188,6 +195,14 @@ class Config(_Settings):
         if not root.is_absolute():
             raise ValueError("must be an absolute path, since participants on other machines get it as it stands")
         return root
+
+    @field_validator("last_cut_label")
+    @classmethod
+    def _usable_label(cls, label: str) -> str:
+        try:
+            return check_label(label)
+        except InvalidIdentity as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("token_variable")
     @classmethod

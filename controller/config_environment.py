@@ -43,6 +43,10 @@ def _flag(text: str) -> object:
     return words[text.lower()]
 
 
+def _words(text: str) -> object:
+    return tuple(word for word in text.replace(",", " ").split() if word)
+
+
 def _path(text: str) -> object:
     return text if text.startswith("~") else str(Path(text).absolute())
 
@@ -57,6 +61,9 @@ SETTINGS: Final[Mapping[str, Callable[[str], object]]] = {
     "drain": str,
     "straggler_policy": str,
     "straggler_after_s": _number,
+    "last_cut_signals": _words,
+    "grace_s": _number,
+    "last_cut_label": str,
     "token_variable": str,
     "proxy": str,
     "keep_latest_k": _count,

@@ -10,7 +10,7 @@ import signal
 import pytest
 import typer
 
-from quiesce.cli.running import run
+from quiesce.cli.running import Patience, run
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.errors import ConfigurationError
 
@@ -51,6 +51,35 @@ def test_a_signal_lets_the_work_end_well(number: signal.Signals, capsys: pytest.
     captured = capsys.readouterr()
     assert number.name in captured.err
     assert json.loads(captured.out) == {"ok": False, "error": "interrupted; all is well", "type": "Interrupted"}
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM]], ids=str)
+def test_a_signal_that_announces_the_end_lets_the_work_go_on(numbers: list[signal.Signals]) -> None:
+    """However often it comes; afterwards the handlers are as before."""
+
+    async def work() -> int:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        return 7
+
+    patience = Patience((signal.SIGTERM, signal.SIGUSR1), 60.0)
+    assert run(work, as_json=False, patience=patience) == 7
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+def test_work_that_does_not_end_in_the_time_it_has_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    """The announced end comes: it ends well, with exit code 1."""
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    with pytest.raises(typer.Exit) as raised:
+        run(work, as_json=False, patience=Patience((signal.SIGTERM,), 0.01))
+    assert exit_code(raised) == 1
+    assert "SIGTERM: going on for 0.01 s at most" in capsys.readouterr().err
 
 
 def test_the_second_interrupt_leaves_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,6 +109,8 @@ def test_the_environment_overrides_every_scalar_setting() -> None:
         "enabled": "no",
         "drain": "overlapped",
         "straggler_policy": "wait",
+        "last_cut_signals": "SIGTERM, SIGUSR1",
+        "last_cut_label": "before-the-end",
         "token_variable": "OTHER",
         "proxy": "http://proxy:3128",
         "hash_trainer_files": "true",
@@ -119,6 +121,7 @@ def test_the_environment_overrides_every_scalar_setting() -> None:
     assert config.root == Path("/elsewhere")
     assert (config.enabled, config.hash_trainer_files, config.keep_latest_k) == (False, True, 3)
     assert (config.reach_timeout_s, config.straggler_after_s) == (100, 7.5)
+    assert (config.last_cut_signals, config.last_cut_label) == (("SIGTERM", "SIGUSR1"), "before-the-end")
     assert (config.drain, config.token_variable) == (DrainMode.OVERLAPPED, "OTHER")
 
 
@@ -168,6 +171,11 @@ REFUSALS = {
     "endless time": (f'root = "/r"\nhold_timeout_s = inf\n{SERVERS}', ("hold_timeout_s:",)),
     "bad choice": (f'root = "/r"\ndrain = "fast"\n{SERVERS}', ("drain:", "'overlapped' or 'policies_first'")),
     "restart": (f'root = "/r"\nstraggler_policy = "restart"\n{SERVERS}', ("needs straggler_after_s",)),
+    "a signal that is none": (
+        f'root = "/r"\ngrace_s = 9.0\nlast_cut_signals = ["SIGKILL"]\n{SERVERS}',
+        ("last_cut_signals", "'SIGTERM' or 'SIGUSR1'"),
+    ),
+    "a label that is a path": (f'root = "/r"\nlast_cut_label = "../x"\n{SERVERS}', ("last_cut_label",)),
     "straggler after the deadline": (
         f'root = "/r"\nreach_timeout_s = 10\nstraggler_after_s = 10\n{SERVERS}',
         ("straggler_after_s must be shorter than reach_timeout_s",),

@@ -1,0 +1,140 @@
+"""The last cut before the end: what a termination signal sets off where the configuration says so.
+
+A batch system or an orchestrator sends SIGTERM or SIGUSR1 a while before it kills a job (Slurm's ``--signal``, the
+termination grace of a Kubernetes pod). With ``last_cut_signals`` configured, the controller uses that time
+(``grace_s``), and then cancels the task that opened it, which ends the program as any cancellation does:
+
+=====================  ==================================================================================
+when the signal comes  what is done first
+=====================  ==================================================================================
+nothing runs           a cut of its own, labelled ``last_cut_label``; ``on_last_cut`` is its body
+a cut runs             it goes on; one that is not published when the time is up is aborted
+somebody is resumed    that is finished
+a restore runs         it ends at once and is held closed, as by any cancellation
+=====================  ==================================================================================
+
+A second signal changes nothing. A quarter of ``grace_s`` (at most ``release_timeout_s``) is kept for reopening whoever
+is paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from quiesce.controller.cancellation import finish_first
+from quiesce.controller.clock import Clock
+from quiesce.controller.config import Config
+from quiesce.controller.phases import PhasedRestore
+from quiesce.controller.results import CutResult
+from quiesce.participants.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quiesce.controller.api import Controller
+    from quiesce.controller.contexts import Cut
+
+__all__ = ["LastCut", "OnLastCut", "time_for_a_cut_s"]
+
+OnLastCut = Callable[["Cut"], Awaitable[None] | None]
+"""The body of the last cut: puts the trainer's own part into ``cut.directory / "trainer"``. May be async."""
+
+_log: Final = structlog.get_logger("quiesce.controller")
+_OPENING_PAUSE_S: Final = 0.05
+
+
+def time_for_a_cut_s(config: Config) -> float:
+    """Seconds from the signal in which a cut must be published; what is left of the grace is for reopening."""
+    return config.grace_s - min(config.release_timeout_s, config.grace_s / 4)
+
+
+class LastCut:
+    """Waits for a controller's termination signals; belongs to the task that opened the controller."""
+
+    def __init__(self, controller: Controller, clock: Clock, body: OnLastCut | None) -> None:
+        self.result: CutResult | None = None
+        """The cut that was taken on a signal, if any."""
+        self._controller = controller
+        self._clock = clock
+        self._body = body
+        self._owner: asyncio.Task[object] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._installed: list[signal.Signals] = []
+
+    def install(self) -> None:
+        """Listen for the configured signals from now on, on behalf of the running task.
+
+        Raises:
+            ConfigurationError: this is not the main thread, which alone gets signals.
+        """
+        self._owner = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.Signals[name] for name in self._controller.config.last_cut_signals):
+            try:
+                loop.add_signal_handler(number, self.ask, number.name)
+            except (ValueError, RuntimeError) as error:
+                raise ConfigurationError(
+                    f"last_cut_signals: {number.name} cannot be listened for here ({error}); open the controller in "
+                    "the main thread, or call take_last_cut() from a handler of your own"
+                ) from None
+            self._installed.append(number)
+
+    def ask(self, why: str) -> None:
+        """Begin to end: the last cut first, then the cancellation. Asked again, nothing changes."""
+        if self._ending is not None:
+            _log.info("last_cut_asked_again", why=why)
+            return
+        _log.warning("last_cut_asked", why=why, grace_s=self._controller.config.grace_s)
+        self._ending = asyncio.create_task(self._end(why), name="last cut")
+
+    async def close(self) -> None:
+        """Listen no more, and let a last cut that is being taken come to its end."""
+        for number in self._installed:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        self._installed.clear()
+        if self._ending is not None:
+            await finish_first(_ended(self._ending))
+
+    async def _end(self, why: str) -> None:
+        until_s = self._clock.monotonic() + time_for_a_cut_s(self._controller.config)
+        try:
+            await self._finish(why, until_s)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the program is to end
+            _log.error("last_cut_failed", error=str(error))
+        finally:
+            if self._owner is not None:
+                self._owner.cancel(f"{why}: the program is to end")
+
+    async def _finish(self, why: str, until_s: float) -> None:
+        controller = self._controller
+        while controller.is_busy and controller.running is None:  # one is being opened; nobody was called yet
+            await self._clock.sleep(_OPENING_PAUSE_S)
+        running = controller.running
+        if running is None:
+            await self._take(why, until_s)
+        elif isinstance(running, PhasedRestore):
+            await running.abort(cancelled=True)
+        else:
+            try:
+                async with asyncio.timeout(max(0.0, until_s - self._clock.monotonic())):
+                    await controller.idle()
+            except TimeoutError:
+                await running.abort()
+
+    async def _take(self, why: str, until_s: float) -> None:
+        label = self._controller.config.last_cut_label
+        async with asyncio.timeout(max(0.0, until_s - self._clock.monotonic())):
+            async with self._controller.cut(label, metadata={"taken_on": why}) as cut:
+                done = self._body(cut) if self._body is not None else None
+                if inspect.isawaitable(done):
+                    await done
+        self.result = cut.result
+        _log.warning("last_cut_taken", wire_id=cut.wire_id)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
