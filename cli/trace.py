@@ -16,7 +16,8 @@ from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with
 from quiesce.controller.config import load_config
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.journal import JournalReading, SavedRecord, read_journal
+from quiesce.controller.journal import JournalReading, read_journal
+from quiesce.controller.journal_lines import SavedRecord
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.diagrams import (

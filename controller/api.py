@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -36,20 +36,25 @@ from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
 from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
-from quiesce.controller.gym_source import discover_configured
+from quiesce.controller.gym_source import discover_configured, read_gym_sources
 from quiesce.controller.housekeeping import applied_retention
 from quiesce.controller.last_cut import LastCut, OnLastCut
+from quiesce.controller.loose_ends import LooseEnds
 from quiesce.controller.metadata import checked_metadata
 from quiesce.controller.opening import Opening
+from quiesce.controller.phased import Phased
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
 from quiesce.controller.results import CutResult
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.takeover import Recovered, recover_all
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
 from quiesce.fsm.engine import Engine
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fsm.trace import TraceRecord
+from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import check_label
 from quiesce.transport.http import HttpTransport
@@ -109,7 +114,8 @@ class Controller:
         self._running: Transaction | None = None
         self._last_cut = LastCut(self, self._clock, on_last_cut)
         self._tenure: Tenure | None = None
-        self._unsettled: PhasedCut | PhasedRestore | None = None
+        self._loose = LooseEnds(self._clock)
+        self._recovered: tuple[Recovered, ...] = ()
 
     @classmethod
     def from_config(
@@ -140,9 +146,11 @@ class Controller:
         await self.close()
 
     async def open(self) -> None:
-        """Take the root, discover the participants and validate them. Pauses nobody.
+        """Take the root, finish what another controller left, discover the participants and validate them.
 
-        Where the configuration names a resolved configuration of NeMo Gym, that is read first.
+        Pauses nobody. What was found unfinished is in :attr:`recovered`; what cannot be finished now is
+        :attr:`unsettled` until it can. Where the configuration names a resolved configuration of NeMo Gym, that is read
+        first.
 
         Raises:
             StorageFailed: the root cannot be used.
@@ -150,14 +158,59 @@ class Controller:
             ConfigurationError: Gym's configuration cannot be read, or signals cannot be listened for here.
             TopologyError: the participants do not make a deployment that can be cut; all problems are named.
         """
-        await asyncio.to_thread(self.store.prepare)
-        self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
+        await self._take_root()
         try:
             await self._discover()
             self._last_cut.install()
+        except BaseException as error:
+            if self.unsettled is not None:
+                error.add_note(f"besides, a transaction is not settled: {self.unsettled.held()}")
+            await finish_first(self.close())
+            raise
+        self._loose.start()
+
+    async def recover(self) -> tuple[Recovered, ...]:
+        """Take the root and finish what another controller left there; nobody else is asked anything.
+
+        For whoever cannot or will not :meth:`open`: some participants may be gone. End it with :meth:`close`.
+
+        Raises:
+            StorageFailed, RootHeld, Superseded: as :meth:`open`.
+        """
+        await self._take_root()
+        return self._recovered
+
+    async def _take_root(self) -> None:
+        await asyncio.to_thread(self.store.prepare)
+        self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
+        try:
+            if self.config.enabled:
+                self._connect()
+                self._recovered = await finish_first(recover_all(self._opening(await self._addresses())))
+                for recovered in self._recovered:
+                    await self._keep(recovered.phased)
         except BaseException:
             await finish_first(self.close())
             raise
+
+    async def _keep(self, left: Phased | None) -> None:
+        if left is not None and left.is_settled():
+            await left.close()
+        elif left is not None:
+            self._loose.add(left)
+
+    async def _addresses(self) -> Config:
+        """The configuration with everybody's address, as far as it can be had: recovery needs them, not all of them."""
+        try:
+            return (await read_gym_sources(self.config, self._connect())).config
+        except QuiesceError as error:
+            _log.warning("addresses_unknown", error=str(error))
+            return self.config
+
+    @property
+    def recovered(self) -> tuple[Recovered, ...]:
+        """What was found unfinished when the root was taken, and what became of it."""
+        return self._recovered
 
     async def look(self) -> Discovered:
         """Discover the participants and validate them without taking the root, which is not touched. Pauses nobody.
@@ -176,17 +229,17 @@ class Controller:
 
     async def _discover(self) -> None:
         if self.config.enabled:
+            self._listed, self._discovered = await discover_configured(self.config, self._connect(), self._clock)
+
+    def _connect(self) -> Transport:
+        if self._transport is None:
             self._transport = self._given_transport or HttpTransport(self._tokens, proxy=self.config.proxy)
-            self._listed, self._discovered = await discover_configured(self.config, self._transport, self._clock)
+        return self._transport
 
     async def close(self) -> None:
-        """Release everything. What is not settled is given up and logged; its participants stay as they are."""
+        """Release everything. What is not settled is given up and logged; the next controller takes it up again."""
         await self._last_cut.close()
-        if self._unsettled is not None:
-            if not self._unsettled.is_settled():
-                _log.error("closed_unsettled", wire_id=self._unsettled.wire_id, held=str(self._unsettled.held()))
-            await self._unsettled.close()
-            self._unsettled = None
+        await self._loose.close()
         if self._transport is not None and self._given_transport is None:
             await self._transport.aclose()
         self._transport = None
@@ -259,16 +312,19 @@ class Controller:
         return self._last_cut.result
 
     @property
-    def unsettled(self) -> PhasedCut | PhasedRestore | None:
+    def unsettled(self) -> Phased | None:
         """The transaction that left something open, if any: no other one begins before it is settled.
 
-        A restore that is held closed is to be retried (:meth:`PhasedRestore.retry`, then ``resume``) or aborted;
+        It may be one of a controller before this one. A restore that is held closed is to be retried
+        (:meth:`PhasedRestore.retry`, then ``resume``) or aborted;
         whoever is owed a resume is tried again by :meth:`settle`.
         """
-        return self._unsettled
+        return self._loose.first
 
-    async def settle(self) -> None:
+    async def settle(self, *, give_up: Collection[ParticipantKey] = ()) -> None:
         """Try once more whoever is owed a resume from an earlier transaction; look again what became of its snapshot.
+
+        ``give_up`` names participants that are gone for good: they are owed nothing any more, which is written down.
 
         Raises:
             InDoubt: somebody still is. No transaction begins before that is settled.
@@ -278,15 +334,9 @@ class Controller:
         """
         await self._take_turn()
         try:
-            await self._settle()
+            await self._loose.settle(give_up)
         finally:
             self._busy.release()
-
-    async def _settle(self) -> None:
-        if self._unsettled is not None:
-            await self._unsettled.settle()
-            await self._unsettled.close()
-            self._unsettled = None
 
     # snapshots
 
@@ -318,7 +368,7 @@ class Controller:
                     self.store.prune,
                     keep=self.config.keep_latest_k if keep is None else keep,
                     guard=self._tenure.check,
-                    protected=self._unsettled.needs() if self._unsettled is not None else (),
+                    protected=self._loose.needs(),
                     dry_run=dry_run,
                 )
             )
@@ -365,7 +415,7 @@ class Controller:
         """Give the turn back. A transaction that left something open is kept until it is settled."""
         try:
             if isinstance(transaction, PhasedCut | PhasedRestore) and not transaction.is_settled():
-                self._unsettled = transaction
+                self._loose.add(transaction)
             else:
                 await transaction.close()
                 await self._retain(transaction)
@@ -387,9 +437,11 @@ class Controller:
         await self._busy.acquire()
 
     async def _begin(self, opened: Callable[[Opening], Awaitable[T]]) -> T:
+        if self.config.enabled and (self._transport is None or self._discovered is None):
+            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         await self._take_turn()
         try:
-            await self._settle()
+            await self._loose.settle()
             if self._tenure is not None:
                 await asyncio.to_thread(self._tenure.check)
             transaction = await opened(self._opening())
@@ -399,11 +451,9 @@ class Controller:
         self._running = transaction
         return transaction
 
-    def _opening(self) -> Opening:
-        if self.config.enabled and (self._transport is None or self._discovered is None):
-            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
+    def _opening(self, listed: Config | None = None) -> Opening:
         return Opening(
-            config=self._listed,
+            config=listed or self._listed,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,

@@ -9,12 +9,14 @@ it is. A resource server's refusal at the end of its slice is no refusal but "no
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from quiesce.controller.budgets import STATUS_S, Budgets, CallLimits, limits_of
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.errors import StorageFailed
 from quiesce.controller.requests import control_request
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.messages import Call, Leg
@@ -31,7 +33,10 @@ from quiesce.participants.replies import (
 )
 from quiesce.transport.port import ControlReply, Transport
 
-__all__ = ["Caller", "Reached", "Request"]
+__all__ = ["Caller", "Confirm", "Reached", "Request"]
+
+Confirm = Callable[[], Awaitable[None]]
+"""Returns while this controller holds its root; raises Superseded, or StorageFailed where that cannot be read."""
 
 _SLICE_END_S: Final = 0.25
 """A refusal this close to the end of its slice is taken for the slice's end."""
@@ -64,15 +69,25 @@ class Reached:
 
 
 class Caller:
-    """Makes control calls for one transaction."""
+    """Makes control calls for one transaction.
 
-    def __init__(self, transport: Transport, clock: Clock, budgets: Budgets) -> None:
+    ``confirm`` is awaited before each call that may change something, when its ``deadline_ts`` is made: a call of a
+    controller that stood still and was taken over in that very moment comes too late where it arrives.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock, budgets: Budgets, confirm: Confirm | None = None) -> None:
         self._transport = transport
         self._clock = clock
         self._budgets = budgets
+        self._confirm = confirm
 
     async def call(self, target: DiscoveredParticipant, call: Call, request: Request, remaining_s: float) -> Reached:
-        """Make the call and read its reply. Never raises for what a participant or the network does."""
+        """Make the call and read its reply. Never raises for what a participant or the network does.
+
+        Raises:
+            Superseded: another controller has the root; nothing was sent.
+            StorageFailed: whether one has cannot be read; nothing was sent. A resume is sent all the same.
+        """
         limits = limits_of(call.verb, target.role, call.leg, remaining_s, self._budgets, coordinator=target.coordinator)
         began_s = self._clock.monotonic()
         spec = self._spec(target, call, request, limits)
@@ -119,6 +134,7 @@ class Caller:
     async def _exchange(
         self, target: DiscoveredParticipant, spec: CallSpec, wire: WireCall, timeout_s: float
     ) -> Reading:
+        await self._confirmed(spec.verb)
         try:
             reply = await self._send(target, wire, spec.verb, timeout_s)
         except NeverSent as error:
@@ -126,6 +142,16 @@ class Caller:
         except MaybeApplied as error:
             return Reading(Outcome.LOST, None, error)
         return target.dialect.read(spec, reply.status, reply.headers, reply.body)
+
+    async def _confirmed(self, verb: Verb) -> None:
+        if self._confirm is None or verb is Verb.INSPECT:
+            return
+        try:
+            await self._confirm()
+        except StorageFailed:
+            # a root that cannot be read keeps nobody closed: whoever is reopened twice is open
+            if verb is not Verb.RELEASE:
+                raise
 
     async def _send(self, target: DiscoveredParticipant, wire: WireCall, verb: Verb, timeout_s: float) -> ControlReply:
         request = control_request(

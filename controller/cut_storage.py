@@ -98,7 +98,14 @@ class CutStorage:
             self.ledger.note(note)
 
     def discard(self) -> None:
-        """Remove what was staged; what is published is not touched."""
+        """Remove what was staged; what is published is not touched.
+
+        Raises:
+            Superseded: another controller has the root, and removes it itself.
+            StorageFailed: it could not be removed.
+        """
+        if self.tenure is not None:
+            self.tenure.check()
         self.store.discard(self.staged.wire_id)
 
     def published(self) -> Publication:

@@ -16,7 +16,7 @@ from quiesce.controller.budgets import BACKOFFS
 from quiesce.controller.caller import Caller, Reached, Request
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
-from quiesce.controller.errors import PublishUncertain, Unacknowledged
+from quiesce.controller.errors import PublishUncertain, Superseded, Unacknowledged
 from quiesce.controller.ledger import Answer, Ledger
 from quiesce.controller.ports import CompletedResult, OnCompleted, SnapshotPort
 from quiesce.controller.receipts import checked_receipts
@@ -66,6 +66,8 @@ class ErrandPorts:
     snapshot: SnapshotPort | None
     on_completed: OnCompleted | None
     source: RestoreSource | None
+    superseded: Callable[[Superseded], None]
+    """Told when another controller has the root: nothing more is done, and nothing more is posted."""
 
 
 class Errands:
@@ -85,6 +87,7 @@ class Errands:
         self._snapshot = outside.snapshot
         self._on_completed = outside.on_completed
         self._source = outside.source
+        self._superseded = outside.superseded
         self._ledger = ledger
         self._post = post
         self._remaining_s = remaining_s
@@ -156,6 +159,9 @@ class Errands:
     async def _call(self, command: m.Call) -> None:
         try:
             reached = await self._reached(command)
+        except Superseded as error:
+            self._superseded(error)
+            return
         except QuiesceError as error:  # the call could not even be put together
             self._answer(command, Outcome.NEVER_SENT, error)
             return
@@ -289,6 +295,8 @@ class Errands:
             if self._snapshot is None:
                 raise SnapshotInvalid(subject="snapshot", file="MANIFEST.json", reason="this transaction has none")
             await asyncio.to_thread(self._snapshot.publish)
+        except Superseded as error:
+            self._superseded(error)
         except PublishUncertain as error:
             self._ledger.errors.append(error)
             self._post(m.Publication.UNKNOWN)
@@ -301,7 +309,11 @@ class Errands:
     async def _probe(self) -> None:
         outcome = m.Publication.UNKNOWN
         if self._snapshot is not None:
-            outcome = await asyncio.to_thread(self._snapshot.published)
+            try:
+                outcome = await asyncio.to_thread(self._snapshot.published)
+            except Superseded as error:
+                self._superseded(error)
+                return
         self._post(outcome)
 
 

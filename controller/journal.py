@@ -9,74 +9,61 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
-import zlib
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_json
+from typing import Final
 
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileSystem, LocalFiles, WritableFile, make_directories, storage_errors
-from quiesce.controller.records import JournalRecord
-from quiesce.fsm.trace import TraceRecord
-from quiesce.participants.strict_json import NotStrictJson, parse
-from quiesce.participants.validation import first_problems
+from quiesce.controller.files import (
+    FileSystem,
+    LocalFiles,
+    WritableFile,
+    make_directories,
+    storage_errors,
+    write_durably,
+)
+from quiesce.controller.journal_lines import Line, OpenedLine, SavedRecord, is_whole, read_line, sealed
+from quiesce.controller.records import Excuse, JournalRecord
 
-__all__ = ["JournalFile", "JournalReading", "SavedRecord", "read_journal"]
+__all__ = ["DAMAGED_SUFFIX", "JOURNAL_SUFFIX", "JournalFile", "JournalReading", "read_journal"]
 
-SCHEMA_VERSION: Final = 1
+JOURNAL_SUFFIX: Final = ".ndjson"
+DAMAGED_SUFFIX: Final = ".damaged"
+"""What is added to the name under which a journal that was damaged in its middle is kept to be looked at."""
 JOURNAL_BYTES_MAX: Final = 1 << 30
 RECORDS_WAITING_MAX: Final = 200_000
 """Records that may wait for a storage that takes none; a thousand participants make some ten thousand a cut."""
 
-_SEALED = re.compile(rb'(?P<body>\{.*),"checksum":"(?P<checksum>[0-9a-f]{8})"\}', re.DOTALL)
-
-
-class SavedRecord(BaseModel):
-    """One line of a journal. What is saved forbids what it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    schema_version: Literal[1]
-    sequence: int = Field(ge=1)
-    time_ts: float = Field(allow_inf_nan=False)
-    wire_id: str
-    machine: str
-    subject: str
-    source: str
-    event: str
-    target: str
-    effects: list[str]
-    verdicts: dict[str, bool]
-    reason: str
-    call: str | None
-    reply: str | None
-    checksum: str
-
-    def trace(self) -> TraceRecord:
-        """The step that was written down."""
-        return TraceRecord(
-            machine=self.machine,
-            subject=self.subject,
-            source=self.source,
-            event=self.event,
-            target=self.target,
-            effects=tuple(self.effects),
-            verdicts=tuple(self.verdicts.items()),
-            reason=self.reason,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class JournalReading:
-    """What a journal holds: the records up to the first damage, and what the damage is (empty for none)."""
+    """What a journal holds: its lines up to the first damage.
 
-    records: tuple[SavedRecord, ...]
+    Attributes:
+        lines: every line that can be believed.
+        damage: which line is the first that cannot, and why; empty for none.
+        is_torn: whether the damage is that of a tail which was being written: no whole line comes after it.
+        length: bytes of the lines.
+    """
+
+    lines: tuple[Line, ...]
     damage: str = ""
+    is_torn: bool = False
+    length: int = 0
+
+    @property
+    def records(self) -> tuple[SavedRecord, ...]:
+        """The steps."""
+        return tuple(line for line in self.lines if isinstance(line, SavedRecord))
+
+    @property
+    def opened(self) -> OpenedLine | None:
+        """What the transaction is about; None where the first line cannot be believed or was never written."""
+        first = self.lines[0] if self.lines else None
+        return first if isinstance(first, OpenedLine) else None
 
 
 @dataclass(slots=True)
@@ -98,15 +85,36 @@ class JournalFile:
     """A journal being written. It belongs to the event loop in which it is first appended to.
 
     Nothing is created before the first record. See :class:`~quiesce.controller.records.RecordPort` for the contract.
+
+    A journal that is taken over is not appended to but put in the place of the old one, with everything in it that can
+    be believed: whoever wrote the old one and still has it open, writes where nobody reads.
+
+    Args:
+        path: where it is.
+        files: the file port.
+        heading: the line that comes before the first record: what the transaction is about, or who takes it over.
+        guard: asked in the writing thread before each write; what it raises ends the write.
+        before: what was read of the journal that is taken over; None for a new one.
     """
 
-    def __init__(self, path: Path, *, files: FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        files: FileSystem | None = None,
+        heading: Mapping[str, object] | None = None,
+        guard: Callable[[], None] | None = None,
+        before: JournalReading | None = None,
+    ) -> None:
         self._path = path
         self._files: FileSystem = files or LocalFiles()
+        self._guard = guard
+        self._before = before
         self._tail = _Tail()
         self._queued: list[bytes] = []
         self._barriers: list[asyncio.Future[None]] = []
-        self._sequence = 0
+        self._sequence = len(before.lines) if before is not None else 0
+        self._heading = heading
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
@@ -123,18 +131,35 @@ class JournalFile:
         Raises:
             StorageFailed: it could not be made durable (barrier only), or too many records wait already.
         """
+        await self._append(record.to_json(), barrier=barrier)
+
+    async def excuse(self, excuse: Excuse) -> None:
+        """Write an excuse down (see RecordPort).
+
+        Raises:
+            StorageFailed: it could not be made durable.
+        """
+        await self._append(excuse.to_json(), barrier=True)
+
+    async def _append(self, fields: Mapping[str, object], *, barrier: bool) -> None:
         if self._closing:
             raise RuntimeError(f"the journal {self._path} is closed")
         if len(self._queued) >= RECORDS_WAITING_MAX:
             full = OSError(errno.ENOBUFS, f"{RECORDS_WAITING_MAX} records wait already")
             raise StorageFailed("add to the journal", self._path, full)
-        self._sequence += 1
-        self._queued.append(_line(self._sequence, record))
+        if self._heading is not None:
+            heading, self._heading = self._heading, None
+            self._queue(heading)
+        self._queue(fields)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name=f"journal {self._path.name}")
         self._wake.set()
         if barrier:
             await self._barrier()
+
+    def _queue(self, fields: Mapping[str, object]) -> None:
+        self._sequence += 1
+        self._queued.append(sealed(self._sequence, fields))
 
     async def close(self) -> None:
         """Make everything durable and release the file (see RecordPort).
@@ -177,6 +202,8 @@ class JournalFile:
     def _flush(self, lines: list[bytes], sync: bool) -> None:  # noqa: FBT001 - run by an executor, which has no keywords
         tail = self._tail
         tail.lines += lines
+        if self._guard is not None:
+            self._guard()
         with storage_errors("write the journal", self._path):
             file = self._opened()
             if tail.is_torn:
@@ -196,11 +223,30 @@ class JournalFile:
         tail = self._tail
         if tail.file is None:
             make_directories(self._files, self._path.parent)
-            tail.file = self._files.create(self._path)
+            tail.file = self._files.create(self._path) if self._before is None else self._taken_over(self._before)
         if not tail.is_named:
             self._files.sync_directory(self._path.parent)
             tail.is_named = True
         return tail.file
+
+    def _taken_over(self, before: JournalReading) -> WritableFile:
+        """A file in the place of the old one that holds what can be believed of it."""
+        content = self._files.read(self._path, JOURNAL_BYTES_MAX)
+        if before.damage and not before.is_torn:
+            write_durably(self._files, self._path.with_name(f"{self._path.name}{DAMAGED_SUFFIX}"), content)
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        if self._files.status(temporary) is not None:
+            self._files.remove_file(temporary)
+        file = self._files.create(temporary)
+        try:
+            file.write(content[: before.length])
+            file.sync()
+            self._files.rename(temporary, self._path)
+        except OSError:
+            file.close()
+            raise
+        self._tail.durable_bytes = before.length
+        return file
 
     def _release(self) -> None:
         if self._tail.file is not None:
@@ -216,34 +262,16 @@ def read_journal(path: Path, *, files: FileSystem | None = None) -> JournalReadi
     """
     with storage_errors("read the journal", path):
         content = (files or LocalFiles()).read(path, JOURNAL_BYTES_MAX)
-    records: list[SavedRecord] = []
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        found = _read_line(line, number)
+    lines: list[Line] = []
+    length = 0
+    raw = content.splitlines(keepends=True)
+    for number, line in enumerate(raw, start=1):
+        found = read_line(line, number)
         if isinstance(found, str):
-            return JournalReading(tuple(records), f"line {number}: {found}")
-        records.append(found)
-    return JournalReading(tuple(records))
-
-
-def _line(sequence: int, record: JournalRecord) -> bytes:
-    fields = {"schema_version": SCHEMA_VERSION, "sequence": sequence, **record.to_json()}
-    body = to_json(fields, inf_nan_mode="constants")
-    return body[:-1] + b',"checksum":"%08x"}\n' % zlib.crc32(body)
-
-
-def _read_line(line: bytes, number: int) -> SavedRecord | str:
-    sealed = _SEALED.fullmatch(line.removesuffix(b"\n"))
-    if sealed is None or not line.endswith(b"\n"):
-        return "it is not a whole record"
-    if f"{zlib.crc32(sealed['body'] + b'}'):08x}".encode() != sealed["checksum"]:
-        return "its checksum does not match"
-    try:
-        saved = SavedRecord.model_validate(parse(line))
-    except NotStrictJson as error:
-        return str(error)
-    except ValidationError as error:
-        return first_problems(error)
-    return saved if saved.sequence == number else f"its number is {saved.sequence}"
+            return JournalReading(tuple(lines), f"line {number}: {found}", not any(map(is_whole, raw[number:])), length)
+        lines.append(found)
+        length += len(line)
+    return JournalReading(tuple(lines), length=length)
 
 
 def _settle(barriers: list[asyncio.Future[None]], error: Exception | None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from quiesce.controller.files import FileSystem
 from quiesce.controller.journal import read_journal
+from quiesce.controller.journal_lines import SavedRecord
 from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.tables.transaction import TRANSACTION
 from quiesce.fsm.trace_check import check_trace
@@ -34,15 +37,31 @@ def check_journal(
 ) -> tuple[str, ...]:
     """Every fault of one transaction's journal, each a sentence; empty for a whole one that the tables allow.
 
+    Records are named by the number of their line. A journal that was taken over has several runs, each of which begins
+    where the transaction does.
+
     Raises:
         StorageFailed: it cannot be read.
     """
     reading = read_journal(path, files=files)
-    faults = [
-        str(fault) for fault in check_trace((saved.trace() for saved in reading.records), roles=roles, drain=drain)
-    ]
+    faults = [fault for run in _runs(reading.records) for fault in _faults(run, roles, drain)]
     if reading.damage:
         faults.append(f"{path.name}: {reading.damage}")
     if not any(saved.machine == TRANSACTION.name for saved in reading.records):
         faults.append(f"{path.name}: it has no step of the transaction")
     return tuple(faults)
+
+
+def _runs(records: Sequence[SavedRecord]) -> Iterator[Sequence[SavedRecord]]:
+    begins = [
+        place
+        for place, saved in enumerate(records)
+        if place == 0 or (saved.machine == TRANSACTION.name and saved.source == TRANSACTION.initial.value)
+    ]
+    for begin, end in pairwise([*begins, len(records)]):
+        yield records[begin:end]
+
+
+def _faults(run: Sequence[SavedRecord], roles: Mapping[str, Role] | None, drain: DrainMode) -> Iterator[str]:
+    for fault in check_trace((saved.trace() for saved in run), roles=roles, drain=drain):
+        yield str(replace(fault, number=run[fault.number - 1].sequence))

@@ -18,7 +18,8 @@ from quiesce.controller.epoch import Tenure
 from quiesce.controller.errands import RestoreSource
 from quiesce.controller.files import FileSystem
 from quiesce.controller.fitting import check_fits
-from quiesce.controller.journal import JournalFile
+from quiesce.controller.journal import JournalFile, JournalReading
+from quiesce.controller.journal_headings import opened_fields
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted, SnapshotPort
@@ -35,7 +36,7 @@ from quiesce.participants.manifest_models import SnapshotManifest
 from quiesce.participants.replies import ExportReceipt
 from quiesce.transport.port import Transport
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "saved_receipts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +67,24 @@ class Opening:
         checkpoint_id = wire_id(label, nonce)
         fleet = self._fleet()
         topologies = self._found().topologies
+        created_at = await asyncio.to_thread(self.store.instant_of_cut, self.clock.now_ts())
         staged = await self.stage(checkpoint_id, tuple(topologies))
         storage = CutStorage(
             store=self.store,
             staged=staged,
             label=label,
-            created_at=await asyncio.to_thread(self.store.instant_of_cut, self.clock.now_ts()),
+            created_at=created_at,
             fleet=fleet,
             topologies=topologies,
             ledger=Ledger.over(fleet),
             metadata=metadata,
             tenure=self.tenure,
         )
-        runner = self._runner(self._plan(fleet, is_restore=False), fleet, checkpoint_id, storage)
+        heading = self._heading(checkpoint_id, label, fleet, None)
+        runner = self.runner(self.plan(fleet, is_restore=False), fleet, checkpoint_id, storage, heading=heading)
         storage.ledger = runner.ledger
         runner.start()
-        return PhasedCut(runner, self._budgets(), label, storage)
+        return PhasedCut(runner, self.budgets(), label, storage)
 
     async def restore(self, label: str, nonce: str) -> PhasedRestore:
         """Open a restore of a snapshot that was verified and fits the participants; nobody is called yet.
@@ -96,11 +99,13 @@ class Opening:
         await asyncio.to_thread(self.store.prove, snapshot)
         fleet = self._fleet()
         storage = RestoreStorage(snapshot.directory, manifest)
-        source = RestoreSource(manifest.checkpoint_id, _saved(manifest))
+        source = RestoreSource(manifest.checkpoint_id, saved_receipts(manifest))
         checkpoint_id = restore_wire_id(manifest.label, nonce)
-        runner = self._runner(self._plan(fleet, is_restore=True), fleet, checkpoint_id, storage, source)
+        heading = self._heading(checkpoint_id, manifest.label, fleet, manifest.checkpoint_id)
+        plan = self.plan(fleet, is_restore=True)
+        runner = self.runner(plan, fleet, checkpoint_id, storage, source, heading=heading)
         runner.start()
-        return PhasedRestore(runner, self._budgets(), storage, fleet)
+        return PhasedRestore(runner, self.budgets(), storage, fleet)
 
     async def stage(self, checkpoint_id: str, deployments: Collection[str]) -> Staged:
         """Make the folder of a new snapshot; when cancelled meanwhile, remove it again: no thread can be stopped."""
@@ -118,7 +123,25 @@ class Opening:
     def _fleet(self) -> Mapping[ParticipantKey, DiscoveredParticipant]:
         return {participant.key: participant for participant in self._found().participants}
 
-    def _plan(self, fleet: Mapping[ParticipantKey, DiscoveredParticipant], *, is_restore: bool) -> Plan:
+    def _heading(
+        self,
+        checkpoint_id: str,
+        label: str,
+        fleet: Mapping[ParticipantKey, DiscoveredParticipant],
+        source_wire_id: str | None,
+    ) -> Mapping[str, object]:
+        return opened_fields(
+            checkpoint_id,
+            label,
+            fleet,
+            source_wire_id=source_wire_id,
+            drain=self.config.drain,
+            epoch=self.tenure.epoch if self.tenure is not None else None,
+            now_ts=self.clock.now_ts(),
+        )
+
+    def plan(self, fleet: Mapping[ParticipantKey, DiscoveredParticipant], *, is_restore: bool) -> Plan:
+        """What the core is to do, over whom."""
         members = tuple(
             MemberSpec(
                 key=key,
@@ -137,7 +160,8 @@ class Opening:
             restarts_stragglers=self.config.straggler_policy is StragglerPolicy.RESTART,
         )
 
-    def _budgets(self) -> Budgets:
+    def budgets(self) -> Budgets:
+        """The times of the configuration."""
         config = self.config
         return Budgets(
             reach_timeout_s=config.reach_timeout_s,
@@ -147,27 +171,43 @@ class Opening:
             straggler_after_s=config.straggler_after_s,
         )
 
-    def _runner(
+    def runner(
         self,
         plan: Plan,
         fleet: Mapping[ParticipantKey, DiscoveredParticipant],
         checkpoint_id: str,
-        snapshot: SnapshotPort,
+        snapshot: SnapshotPort | None,
         source: RestoreSource | None = None,
+        *,
+        heading: Mapping[str, object],
+        before: JournalReading | None = None,
     ) -> TransactionRunner:
+        """A runner over these participants, and the journal that it writes; ``before`` is what is taken over of it.
+
+        Raises:
+            ConfigurationError: the controller is not open.
+        """
         if self.transport is None:
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         ports = RunnerPorts(
             transport=self.transport,
-            records=JournalFile(self.store.layout.journal(checkpoint_id), files=self.files),
+            records=JournalFile(
+                self.store.layout.journal(checkpoint_id),
+                files=self.files,
+                heading=heading,
+                guard=self.tenure.check if self.tenure is not None else None,
+                before=before,
+            ),
             clock=self.clock,
             engine=self.engine,
             snapshot=snapshot,
             on_completed=self.on_completed,
             observers=self.observers,
+            confirm=self.tenure.confirm if self.tenure is not None else None,
         )
-        return TransactionRunner(plan, fleet, checkpoint_id, self._budgets(), ports, source)
+        return TransactionRunner(plan, fleet, checkpoint_id, self.budgets(), ports, source)
 
 
-def _saved(manifest: SnapshotManifest) -> dict[ParticipantKey, ExportReceipt]:
+def saved_receipts(manifest: SnapshotManifest) -> dict[ParticipantKey, ExportReceipt]:
+    """What a snapshot recorded of each participant's export."""
     return {ParticipantKey(entry.deployment, entry.name): entry.receipt() for entry in manifest.participants}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cancellation import finish_first
+from quiesce.controller.errors import InDoubt
 from quiesce.controller.outcomes import error_of, in_doubt, restore_failed
 from quiesce.controller.runner import TransactionRunner
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
+from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.transaction import is_owed
-from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.replies import DrainProgress
 
@@ -23,6 +26,7 @@ __all__ = ["Phased"]
 
 _S = TransactionState
 _DOUBTS: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED, _S.PUBLISH_UNKNOWN})
+_NO_ANSWER: Final = frozenset({Outcome.NEVER_SENT, Outcome.LOST})
 _NAMING_S: Final = 0.5
 """How long the readings of the others are waited for when one of them ends the preflight: all are named at once."""
 
@@ -33,6 +37,7 @@ class Phased:
     def __init__(self, runner: TransactionRunner, budgets: Budgets) -> None:
         self._runner = runner
         self._budgets = budgets
+        self._excused: dict[ParticipantKey, str] = {}
 
     @property
     def wire_id(self) -> str:
@@ -52,11 +57,19 @@ class Phased:
         """Participants that may be closed on this transaction's account."""
         state = self._runner.state
         return tuple(
-            spec.key for spec, member in zip(state.plan.members, state.members, strict=True) if is_owed(member)
+            spec.key
+            for spec, member in zip(state.plan.members, state.members, strict=True)
+            if is_owed(member) and spec.key not in self._excused
         )
+
+    def excused(self) -> Mapping[ParticipantKey, str]:
+        """Who is owed nothing any more although nothing proved it open, and why."""
+        return dict(self._excused)
 
     def error(self) -> Exception:
         """Why the transaction did not end as asked: one error, or a group of several, with what was noticed."""
+        if self._runner.superseded is not None:
+            return self._runner.superseded
         error = error_of(self.wire_id, self._runner.state, self._runner.ledger, self._budgets, self._runner.stood)
         for note in self.notes():
             if note not in getattr(error, "__notes__", ()):
@@ -112,32 +125,84 @@ class Phased:
     async def settle(self) -> None:
         """Retry whoever is owed a resume.
 
+        Whoever turns out to have been restarted into one that waits for a restore holds nothing of this transaction,
+        and is excused.
+
         Raises:
             InDoubt: somebody still is.
             RestoreFailed: a failed restore is not opened by this; retry it or abort it.
             ConfigurationError: it was never ended; publish or resume it, or abort it.
         """
-        if self.state in _DOUBTS and self.owed():
-            await self.retry()
+        if self.is_in_doubt():
+            with suppress(InDoubt):
+                await self.retry()
+            await self.excuse_restarted()
         held = self.held()
         if held is not None:
             raise held
         if not self.is_settled():
             raise ConfigurationError(f"{self.wire_id} is {self.state.value}: end it, or abort it")
 
+    def is_in_doubt(self) -> bool:
+        """Whether it rests, and somebody is owed a resume."""
+        return self.state in _DOUBTS and bool(self.owed())
+
+    async def anybody_answers(self) -> bool:
+        """Whether somebody who is owed a resume can be reached. Only reads."""
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in self.owed()))
+        return any(reading.outcome not in _NO_ANSWER for reading in readings)
+
+    async def excuse_restarted(self) -> None:
+        """Excuse whoever owes a restore and holds no id: it was started to wait for one, and nothing of ours is there.
+
+        Only a restore opens it; as long as it counted as owed, none could begin.
+
+        Raises:
+            StorageFailed: that could not be written down.
+        """
+        waiting = [key for key in self.owed() if self._release_of(key) is ReleaseState.OWES_RESTORE]
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in waiting))
+        for key, reading in zip(waiting, readings, strict=True):
+            if reading.outcome is Outcome.OPEN:
+                await self.excuse(key, "it holds no id: it was restarted, and waits for a restore")
+
+    async def excuse(self, key: ParticipantKey, reason: str) -> None:
+        """Write down that a participant is owed nothing any more, whatever it would answer.
+
+        Raises:
+            StorageFailed: that could not be written down; it stays owed.
+        """
+        await self._runner.excuse(key, reason)
+        self._excused[key] = reason
+        self._runner.ledger.note(f"{key} is owed nothing any more: {reason}")
+
+    def _release_of(self, key: ParticipantKey) -> ReleaseState:
+        state = self._runner.state
+        return state.members[state.plan.index[key]].release
+
     def is_settled(self) -> bool:
-        """Whether nothing of it is open: everybody accepts work, and what became of the snapshot is known."""
-        return self.state in TRANSACTION.final or self.state is _S.IDLE
+        """Whether nothing of it is open: everybody accepts work, and what became of the snapshot is known.
+
+        A transaction that another controller took over is settled there.
+        """
+        if self._runner.superseded is not None or self.state in TRANSACTION.final or self.state is _S.IDLE:
+            return True
+        return self.state in _DOUBTS and self.state is not _S.PUBLISH_UNKNOWN and not self.owed()
 
     def held(self) -> QuiesceError | None:
         """Why a transaction that rests is not settled.
 
-        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, else None.
+        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, Superseded where
+        another controller has taken over, else None.
         """
+        if self._runner.superseded is not None:
+            return self._runner.superseded
         if self.state is _S.RESTORE_FAILED:
             return restore_failed(self.wire_id, self._runner.state, self._runner.ledger)
         if self.state in _DOUBTS and self.owed():
-            return in_doubt(self.wire_id, self._runner.state, self._runner.ledger)
+            doubt = in_doubt(self.wire_id, self._runner.state, self._runner.ledger)
+            owed = {key: why for key, why in doubt.owed.items() if key not in self._excused}
+            return InDoubt(self.wire_id, published=doubt.published, owed=owed)
         return None
 
     def notes(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from typing import Final
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
-from quiesce.controller.errors import PublishUncertain, RestoreFailed, StorageFailed
+from quiesce.controller.errors import PublishUncertain, RestoreFailed, StorageFailed, Superseded
 from quiesce.controller.outcomes import timings
 from quiesce.controller.phased import Phased
 from quiesce.controller.results import CutResult, RestoreResult
@@ -111,12 +111,15 @@ class PhasedCut(Phased):
         await self.discard()
 
     async def discard(self) -> None:
-        """Remove what was staged, unless it may have been published. A failure to do so is noted."""
-        if self.state in (_S.PUBLISH_UNKNOWN, _S.RESUMED, _S.IN_DOUBT_PUBLISHED):
+        """Remove what was staged, unless it may have been published. A failure to do so is noted.
+
+        What another controller has taken over is left to it.
+        """
+        if self.state in (_S.PUBLISH_UNKNOWN, _S.RESUMED, _S.IN_DOUBT_PUBLISHED) or self._runner.superseded:
             return
         try:
             await asyncio.to_thread(self._storage.discard)
-        except StorageFailed as error:
+        except (StorageFailed, Superseded) as error:
             self._runner.ledger.note(str(error))
 
     def _result(self) -> CutResult:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from quiesce.fsm.trace import TraceRecord
 
-__all__ = ["JournalRecord", "MemoryRecords", "RecordPort"]
+__all__ = ["Excuse", "JournalRecord", "MemoryRecords", "RecordPort"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,28 @@ class JournalRecord:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """A participant is owed nothing any more, for a reason that is no answer of its own to a resume.
+
+    Attributes:
+        time_ts: Unix seconds.
+        wire_id: the transaction.
+        subject: the participant (``deployment/name``).
+        reason: a sentence for people.
+    """
+
+    time_ts: float
+    wire_id: str
+    subject: str
+    reason: str
+
+    def to_json(self) -> dict[str, object]:
+        """A plain mapping with stable keys."""
+        fields = {"time_ts": self.time_ts, "wire_id": self.wire_id, "subject": self.subject, "reason": self.reason}
+        return {"kind": "excused", **fields}
+
+
 class RecordPort(Protocol):
     """Where the records of one transaction go, in the order of the calls."""
 
@@ -54,6 +76,14 @@ class RecordPort(Protocol):
         Raises:
             StorageFailed: barrier only: it could not be made durable. The record stays in line and is written with
                 the next one, so that the journal has no gap.
+        """
+        ...
+
+    async def excuse(self, excuse: Excuse) -> None:
+        """Write down that somebody is owed nothing any more; return when that is durable.
+
+        Raises:
+            StorageFailed: it could not be made durable.
         """
         ...
 
@@ -71,10 +101,14 @@ class MemoryRecords:
 
     def __init__(self) -> None:
         self.records: list[JournalRecord] = []
+        self.excuses: list[Excuse] = []
 
     async def append(self, record: JournalRecord, *, barrier: bool) -> None:
         del barrier
         self.records.append(record)
+
+    async def excuse(self, excuse: Excuse) -> None:
+        self.excuses.append(excuse)
 
     async def close(self) -> None:
         return

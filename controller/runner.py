@@ -15,15 +15,15 @@ from typing import Any, Final
 import structlog
 
 from quiesce.controller.budgets import PROBE_S, SKEW_S, WAVE_PATIENCE_S, Budgets
-from quiesce.controller.caller import Caller
+from quiesce.controller.caller import Caller, Confirm
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import ErrandPorts, Errands, RestoreSource
-from quiesce.controller.errors import StorageFailed
+from quiesce.controller.errors import StorageFailed, Superseded
 from quiesce.controller.ledger import Entry, Ledger
 from quiesce.controller.outcomes import holder, named_work, where_everybody_stands
 from quiesce.controller.ports import OnCompleted, SnapshotPort
-from quiesce.controller.records import JournalRecord, RecordPort
+from quiesce.controller.records import Excuse, JournalRecord, RecordPort
 from quiesce.controller.timers import Timers
 from quiesce.fsm import messages as m
 from quiesce.fsm.advance import advance
@@ -46,7 +46,11 @@ _FAULTS_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RunnerPorts:
-    """The outside of a runner. ``observers`` are told each step after it was recorded."""
+    """The outside of a runner.
+
+    ``observers`` are told each step after it was recorded. ``confirm`` is awaited before each call that may change
+    something; see :class:`~quiesce.controller.caller.Caller`.
+    """
 
     transport: Transport
     records: RecordPort
@@ -55,6 +59,7 @@ class RunnerPorts:
     snapshot: SnapshotPort | None = None
     on_completed: OnCompleted | None = None
     observers: tuple[Callable[[TraceRecord], None], ...] = ()
+    confirm: Confirm | None = None
 
 
 class TransactionRunner:
@@ -81,14 +86,17 @@ class TransactionRunner:
         outside = ErrandPorts(
             wire_id=wire_id,
             fleet=fleet,
-            caller=Caller(ports.transport, ports.clock, budgets),
+            caller=Caller(ports.transport, ports.clock, budgets, ports.confirm),
             clock=ports.clock,
             snapshot=ports.snapshot,
             on_completed=ports.on_completed,
             source=source,
+            superseded=self._give_way,
         )
         self._errands = Errands(outside, self.ledger, self._post, self._remaining_s)
         self._faults = 0
+        self.superseded: Superseded | None = None
+        """Set once another controller has the root: nothing more is done here."""
         self._mailbox: asyncio.Queue[tuple[m.Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._deadlines: dict[m.Timer, float] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -145,6 +153,14 @@ class TransactionRunner:
         """Wait until no call is under way any more and every answer is in the ledger, for so long at most."""
         await self._errands.ended(within_s)
 
+    async def excuse(self, key: ParticipantKey, reason: str) -> None:
+        """Write down that a participant is owed nothing any more.
+
+        Raises:
+            StorageFailed: it could not be made durable.
+        """
+        await self._ports.records.excuse(Excuse(self._ports.clock.now_ts(), self.wire_id, str(key), reason))
+
     async def close(self) -> None:
         """Stop the writer and everything that still runs here; make the records durable, as far as that is possible."""
         self._timers.disarm_all()
@@ -154,7 +170,7 @@ class TransactionRunner:
             await asyncio.gather(self._driver, return_exceptions=True)
         try:
             await self._ports.records.close()
-        except StorageFailed as error:
+        except (StorageFailed, Superseded) as error:
             self.ledger.note(f"the journal is not complete: {error}")
             self._log.error("journal_incomplete", error=str(error))
 
@@ -162,7 +178,7 @@ class TransactionRunner:
 
     @property
     def _is_broken(self) -> bool:
-        return self._faults >= _FAULTS_MAX
+        return self._faults >= _FAULTS_MAX or self.superseded is not None
 
     def _refuse_the_rest(self, taken: asyncio.Future[None] | None) -> None:
         """Nobody takes another event: whoever waits is told."""
@@ -173,7 +189,9 @@ class TransactionRunner:
         self._wake()
 
     def _broken(self) -> QuiesceError:
-        return QuiesceError(f"{self.wire_id} broke off after {self._faults} faults of ours; see the errors before")
+        return self.superseded or QuiesceError(
+            f"{self.wire_id} broke off after {self._faults} faults of ours; see the errors before"
+        )
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -197,7 +215,10 @@ class TransactionRunner:
         while True:
             event, taken = await self._mailbox.get()
             try:
-                await self._take(event)
+                if not self._is_broken:
+                    await self._take(event)
+            except Superseded as error:
+                self._give_way(error)
             except IllegalTransition as refusal:
                 if taken is not None and not taken.done():
                     taken.set_exception(refusal)
@@ -223,6 +244,15 @@ class TransactionRunner:
         self._faults += 1
         if self._faults < _FAULTS_MAX:
             self._post(m.RecordFailed())
+
+    def _give_way(self, error: Superseded) -> None:
+        """Another controller has the root and finishes this: stop, whatever is still to be done."""
+        if self.superseded is None:
+            self.superseded = error
+            self.ledger.errors.append(error)
+            self._log.error("transaction_superseded", error=str(error))
+            self._timers.disarm_all()
+            self._post(m.RecordFailed())  # wakes the writer, which takes nothing any more
 
     async def _take(self, event: m.Event) -> None:
         before = self.state

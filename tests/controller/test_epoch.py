@@ -147,16 +147,25 @@ async def test_a_second_controller_on_a_root_is_refused_before_it_calls_anybody(
 
 
 @virtual_time
-async def test_a_controller_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
-    """It stood still inside its cut; its successor has the root, so the cut is undone instead of published."""
+async def test_a_controller_that_was_taken_over_does_nothing_more(tmp_path: Path) -> None:
+    """It stood still inside its cut; its successor finishes that, and what the first one still wants is not done."""
     fleet = Fleet()
-    async with fleet.controller(tmp_path) as stopped:
+    tap = Wiretap(fleet.transport())
+    async with fleet.controller(tmp_path, transport=tap) as stopped:
         cut = await stopped.cut("step-1").__aenter__()
         assert stopped._tenure is not None
         await freeze(stopped._tenure)
-        successor = await acquire(tmp_path)
-        with pytest.raises(Superseded):
-            await cut.__aexit__(None, None, None)
-        assert stopped.store.list() == ()
-        assert await fleet.everybody_accepts()
-    await successor.release()
+        calls = len(tap.calls)
+        async with fleet.controller(tmp_path) as successor:
+            assert [(one.account.wire_id, one.state) for one in successor.recovered] == [(cut.wire_id, "aborted")]
+            assert successor.unsettled is None
+            assert await fleet.everybody_accepts()
+            with pytest.raises(Superseded):
+                await cut.__aexit__(None, None, None)
+            with pytest.raises(Superseded):
+                await stopped.cut("step-2").__aenter__()
+            assert len(tap.calls) == calls
+            assert successor.store.list() == ()
+            async with successor.cut("step-2"):
+                pass
+    assert await fleet.everybody_accepts()

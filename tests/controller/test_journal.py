@@ -15,7 +15,8 @@ from support.faulty_files import FaultyFiles
 from support.virtual_loop import run_virtual, virtual_time
 
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.journal import JournalFile, SavedRecord, read_journal
+from quiesce.controller.journal import JournalFile, read_journal
+from quiesce.controller.journal_lines import SavedRecord
 from quiesce.controller.records import JournalRecord, MemoryRecords, RecordPort
 from quiesce.fsm.trace import TraceRecord
 

@@ -1,0 +1,129 @@
+"""What an open controller still owes: transactions at rest that left something open, and the task that ends them.
+
+No transaction begins while one of these is open. Whoever is owed a resume is looked for in the background, and resumed
+once it answers; the journal remembers for the next controller (field cases F-22). A restore that is held closed waits
+for a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from quiesce.controller.budgets import Backoff
+from quiesce.controller.clock import Clock
+from quiesce.controller.phased import Phased
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.errors import ConfigurationError
+
+__all__ = ["LOOKS", "LooseEnds"]
+
+LOOKS: Final = Backoff(first_s=0.5, most_s=10.0)
+"""How long to wait before somebody who is owed a resume is looked for again."""
+ATTEMPTS: Final = Backoff(first_s=1.0, most_s=300.0)
+"""How long to wait before somebody who answers and cannot be opened is tried again."""
+_log: Final = structlog.get_logger("quiesce.controller")
+
+
+class LooseEnds:
+    """The transactions of one controller that are not settled."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: list[Phased] = []
+        self._one_at_a_time = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._reconciling: asyncio.Task[None] | None = None
+
+    @property
+    def first(self) -> Phased | None:
+        """The oldest that is open."""
+        return self._open[0] if self._open else None
+
+    def needs(self) -> tuple[str, ...]:
+        """Ids whose files are still needed."""
+        return tuple(wire_id for phased in self._open for wire_id in phased.needs())
+
+    def add(self, phased: Phased) -> None:
+        """Keep a transaction that left something open."""
+        self._open.append(phased)
+        self._changed.set()
+
+    async def settle(self, give_up: Collection[ParticipantKey] = ()) -> None:
+        """Try once more whoever is owed a resume, and let go of what has ended.
+
+        ``give_up`` names participants that will never answer: they are owed nothing any more.
+
+        Raises:
+            ConfigurationError: one of ``give_up`` is owed nothing. Nothing was done.
+            QuiesceError: something is still open: an error, or a group of several.
+        """
+        async with self._one_at_a_time:
+            unknown = set(give_up) - {key for phased in self._open for key in phased.owed()}
+            if unknown:
+                named = ", ".join(sorted(map(str, unknown)))
+                raise ConfigurationError(f"{named}: nothing is owed there, so that there is nothing to give up")
+            errors = [error for phased in tuple(self._open) for error in await self._settle(phased, give_up)]
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup("several transactions are not settled", errors)
+
+    async def _settle(self, phased: Phased, give_up: Collection[ParticipantKey]) -> list[Exception]:
+        try:
+            for key in set(give_up) & set(phased.owed()):
+                await phased.excuse(key, "it was given up by the operator")
+            await phased.settle()
+        except QuiesceError as error:
+            return [error]
+        self._open.remove(phased)
+        await phased.close()
+        return []
+
+    # in the background
+
+    def start(self) -> None:
+        """Start to look after what is open."""
+        if self._reconciling is None:
+            self._reconciling = asyncio.create_task(self._reconcile(), name="reconciler")
+
+    async def close(self) -> None:
+        """Stop. What is open is given up and logged; its journal remembers it."""
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+            await asyncio.gather(self._reconciling, return_exceptions=True)
+        for phased in self._open:
+            if not phased.is_settled():
+                _log.error("closed_unsettled", wire_id=phased.wire_id, held=str(phased.held()))
+            await phased.close()
+        self._open.clear()
+
+    async def _reconcile(self) -> None:
+        looks = attempts = 0
+        while True:
+            if not self._open:
+                looks = attempts = 0
+                self._changed.clear()
+                await self._changed.wait()
+            await self._clock.sleep(ATTEMPTS.delay_s(attempts) if attempts else LOOKS.delay_s(looks))
+            looks += 1
+            async with self._one_at_a_time:
+                for phased in tuple(self._open):
+                    if phased.is_settled():
+                        await self._settle(phased, ())
+                    elif phased.is_in_doubt() and await phased.anybody_answers():
+                        attempts = 0 if await self._attempt(phased) else attempts + 1
+
+    async def _attempt(self, phased: Phased) -> bool:
+        """Whether a transaction could be settled now."""
+        _log.info("reconciling", wire_id=phased.wire_id, owed=sorted(map(str, phased.owed())))
+        with contextlib.suppress(ExceptionGroup):
+            if not await self._settle(phased, ()):
+                _log.info("reconciled", wire_id=phased.wire_id)
+                return True
+        return False

@@ -1,0 +1,275 @@
+"""Finishing what a controller that is gone left behind, one transaction at a time.
+
+In this order, and from the start again whenever it is broken off:
+
+1. What is staged is renamed away, so that a rename of the former controller that is still to come fails.
+2. Only then the folder is looked at, which alone decides whether a cut is published.
+3. Published: everybody is resumed. Not published: everybody is reopened. A restore is held closed unless a record says
+   that it was being released or aborted, or nobody holds anything of it any more.
+
+Everybody who may be paused is reopened under the transaction's own id, also whoever is open: that uses the id up there,
+and a call of the former controller that is still on its way is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from quiesce.controller.budgets import PAUSE_S, SLICE_S
+from quiesce.controller.cut_storage import RestoreStorage
+from quiesce.controller.discovery import DiscoveredParticipant
+from quiesce.controller.errands import RestoreSource
+from quiesce.controller.errors import StorageFailed
+from quiesce.controller.files import FileSystem, make_directories, storage_errors
+from quiesce.controller.journal_headings import Regained, regained, taken_over_fields
+from quiesce.controller.opening import Opening, saved_receipts
+from quiesce.controller.phased import Phased
+from quiesce.controller.phases import PhasedRestore
+from quiesce.controller.recovery import Account, find_unfinished
+from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.runner import TransactionRunner
+from quiesce.fsm import messages as m
+from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
+from quiesce.participants.errors import ConfigurationError, SnapshotInvalid
+
+__all__ = ["Leftover", "LeftoverRestore", "Recovered", "recover_all", "recover_one", "set_aside"]
+
+_log: Final = structlog.get_logger("quiesce.controller")
+_NOBODY: Final = frozenset({Outcome.OPEN, Outcome.HELD_BY_OTHER})
+"""Readings that say that nothing of ours holds the participant."""
+
+
+class Leftover(Phased):
+    """What another controller left of a cut, or of a restore whose snapshot is no more: it can only be undone."""
+
+    async def retry(self) -> None:
+        """Try again whoever is owed a resume.
+
+        Raises:
+            SnapshotInvalid: it is a restore that is held, and what it restored is gone. An abort is what is left.
+            QuiesceError: as for every transaction.
+        """
+        if self.state is TransactionState.RESTORE_FAILED:
+            raise SnapshotInvalid(
+                subject=self.wire_id, file="MANIFEST.json", reason="the snapshot that it restored is gone; abort it"
+            )
+        await super().retry()
+
+
+class LeftoverRestore(PhasedRestore):
+    """What another controller left of a restore: retry it under its own id and resume it, or abort it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What became of a transaction that another controller had left.
+
+    Attributes:
+        account: what its journal said.
+        published: of a cut, whether its snapshot stands; None where that cannot be read, and for a restore.
+        gone: participants that the configuration does not name any more; they were called where they had been.
+        phased: the transaction, at rest; None where nothing could be done.
+        problem: why nothing could be done, or what could not be, a sentence; empty for nothing.
+    """
+
+    account: Account
+    published: bool | None = None
+    gone: tuple[ParticipantKey, ...] = ()
+    phased: Phased | None = None
+    problem: str = ""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.phased is not None and self.phased.is_settled()
+
+    @property
+    def state(self) -> str:
+        """Where it stands now."""
+        return self.phased.state.value if self.phased is not None else self.account.stood
+
+    def to_json(self) -> dict[str, object]:
+        """A plain mapping with stable keys."""
+        held = self.phased.held() if self.phased is not None else None
+        return {
+            **self.account.to_json(),
+            "state": self.state,
+            "settled": self.is_settled,
+            "published": self.published,
+            "owed": sorted(map(str, self.phased.owed())) if self.phased is not None and not self.is_settled else [],
+            "gone": sorted(map(str, self.gone)),
+            "excused": {str(key): why for key, why in (self.phased.excused() if self.phased else {}).items()},
+            "notes": list(self.phased.notes()) if self.phased is not None else [],
+            "problem": self.problem or (str(held) if held is not None else None),
+        }
+
+
+async def recover_all(opening: Opening) -> tuple[Recovered, ...]:
+    """Finish everything that has not ended under the root. What is left open is in the results.
+
+    Raises:
+        StorageFailed: the journals cannot be read.
+        Superseded: another controller has the root.
+    """
+    found = await asyncio.to_thread(find_unfinished, opening.files, opening.store.layout)
+    return tuple([await recover_one(account, opening) for account in found])
+
+
+async def recover_one(account: Account, opening: Opening) -> Recovered:
+    """Finish one transaction, as far as that can be done now.
+
+    Raises:
+        Superseded: another controller has the root.
+    """
+    _log.warning("recovering", wire_id=account.wire_id, stood=account.stood, touched=sorted(map(str, account.touched)))
+    if account.opened is None:
+        why = f"its journal does not say what it was about ({account.damage or 'it was opened by something else'})"
+        return Recovered(account, problem=f"{why}; look with `quiesce discover` who holds its id, and abort that id")
+    try:
+        again = regained(account.opened, opening.config)
+    except ConfigurationError as error:
+        return Recovered(account, gone=(), problem=str(error))
+    if account.is_restore:
+        return await _recover_restore(account, opening, again)
+    return await _recover_cut(account, opening, again)
+
+
+async def _recover_cut(account: Account, opening: Opening, again: Regained) -> Recovered:
+    problems = await _withdrawn(account, opening)
+    publication = await asyncio.to_thread(opening.store.published, account.wire_id)
+    runner = _runner(account, opening, again.fleet)
+    published = publication is m.Publication.PUBLISHED
+    leftover = Leftover(runner, opening.budgets())
+    fresh_ids = frozenset((key, last) for key, last in account.fresh_ids.items() if key in account.touched)
+    await _run(leftover, runner, m.Recover(published, account.touched, fresh_ids=fresh_ids))
+    if publication is m.Publication.UNKNOWN:
+        problems.append("whether its snapshot is published cannot be read; what was staged is kept")
+    known = published if publication is not m.Publication.UNKNOWN else None
+    return _told(Recovered(account, known, _touched_of(account, again.gone), leftover, "; ".join(problems)))
+
+
+async def _recover_restore(account: Account, opening: Opening, again: Regained) -> Recovered:
+    leftover, runner, problem = await _opened_restore(account, opening, again)
+    fresh_ids = frozenset((key, last) for key, last in account.fresh_ids.items() if key in account.touched)
+    how = m.Recover(
+        published=False,
+        touched=account.touched,
+        released=account.released,
+        aborted=account.aborted,
+        fresh_ids=fresh_ids,
+    )
+    await _run(leftover, runner, how)
+    if leftover.state is TransactionState.RESTORE_FAILED and await _nobody_holds(runner, account.touched):
+        runner.ledger.note("nobody holds anything of it any more, so that there is nothing to retry; it was aborted")
+        await leftover.abort()
+        await leftover.excuse_restarted()
+    return _told(Recovered(account, None, _touched_of(account, again.gone), leftover, problem))
+
+
+async def _opened_restore(account: Account, opening: Opening, again: Regained) -> tuple[Phased, TransactionRunner, str]:
+    """The restore, with its snapshot where that still stands; and the reason where it does not."""
+    source_id = account.opened.source_wire_id if account.opened is not None else None
+    try:
+        snapshot = await asyncio.to_thread(opening.store.resolve, source_id or "")
+    except QuiesceError as error:
+        runner = _runner(account, opening, again.fleet)
+        return Leftover(runner, opening.budgets()), runner, str(error)
+    storage = RestoreStorage(snapshot.directory, snapshot.manifest)
+    source = RestoreSource(snapshot.manifest.checkpoint_id, saved_receipts(snapshot.manifest))
+    runner = _runner(account, opening, again.fleet, storage, source)
+    return LeftoverRestore(runner, opening.budgets(), storage, again.fleet), runner, ""
+
+
+def _runner(
+    account: Account,
+    opening: Opening,
+    fleet: Mapping[ParticipantKey, DiscoveredParticipant],
+    storage: RestoreStorage | None = None,
+    source: RestoreSource | None = None,
+) -> TransactionRunner:
+    heading = taken_over_fields(
+        account.wire_id,
+        epoch=opening.tenure.epoch if opening.tenure is not None else 0,
+        damage=account.damage,
+        now_ts=opening.clock.now_ts(),
+    )
+    plan = opening.plan(fleet, is_restore=account.is_restore)
+    runner = opening.runner(plan, fleet, account.wire_id, storage, source, heading=heading, before=account.reading)
+    # a prepare of the controller before us may run on for as long as it could have been given
+    now_s = runner.now_s()
+    for key in account.touched:
+        longest_s = PAUSE_S if fleet[key].role is Role.POLICY else SLICE_S
+        runner.ledger.entries[key].outstanding_until_s = now_s + longest_s
+    return runner
+
+
+async def _run(leftover: Phased, runner: TransactionRunner, how: m.Recover) -> None:
+    runner.start()
+    await runner.request(how)
+    await runner.reached()
+    if runner.superseded is not None:
+        await leftover.close()
+        raise runner.superseded
+    await leftover.excuse_restarted()
+
+
+async def _nobody_holds(runner: TransactionRunner, touched: frozenset[ParticipantKey]) -> bool:
+    """Whether everybody answers, and nobody says that our id holds it: all of it was restarted since."""
+    readings = await asyncio.gather(*(runner.ask(key, Verb.INSPECT) for key in touched))
+    return all(reading.outcome in _NOBODY for reading in readings)
+
+
+def _touched_of(account: Account, keys: tuple[ParticipantKey, ...]) -> tuple[ParticipantKey, ...]:
+    return tuple(key for key in keys if key in account.touched)
+
+
+def _told(recovered: Recovered) -> Recovered:
+    phased = recovered.phased
+    if phased is not None:
+        for key in recovered.gone:
+            phased.note(f"{key} is not in the configuration any more; it was called where it had been")
+        if recovered.account.damage:
+            phased.note(f"its journal was damaged, and everybody was taken for paused: {recovered.account.damage}")
+    held = phased.held() if phased is not None else None
+    said = recovered.problem or str(held or "")
+    (_log.warning if recovered.is_settled else _log.error)(
+        "recovered", wire_id=recovered.account.wire_id, state=recovered.state, problem=said or None
+    )
+    return recovered
+
+
+async def _withdrawn(account: Account, opening: Opening) -> list[str]:
+    """Rename what is staged away; where that fails the reason, since reopening everybody does not wait for it."""
+    try:
+        if opening.tenure is not None:
+            await opening.tenure.confirm()
+        await asyncio.to_thread(set_aside, opening.files, opening.store.layout, account.wire_id)
+    except StorageFailed as error:
+        return [str(error)]
+    return []
+
+
+def set_aside(files: FileSystem, layout: RootLayout, wire_id: str) -> Path | None:
+    """Rename what is staged for an id to where things are deleted from; None where nothing is staged.
+
+    Raises:
+        StorageFailed: it still stands.
+    """
+    staged = layout.staged(wire_id)
+    with storage_errors("withdraw what was staged", staged):
+        if files.status(staged) is None:
+            return None
+        make_directories(files, layout.trash)
+        taken = {name.casefold() for name in files.names(layout.trash)}
+        free = next(name for number in count(1) if (name := f"{wire_id}.{number}").casefold() not in taken)
+        files.rename(staged, layout.trash / free)
+        files.sync_directory(layout.staging)
+    return layout.trash / free
