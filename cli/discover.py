@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +18,8 @@ from quiesce.participants.gym_config import GymConfiguration, GymServer
 from quiesce.participants.gym_config_yaml import key_path
 
 __all__ = ["register"]
+
+NAMED_MAX: Final = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +48,7 @@ def _described(found: Discovered) -> dict[str, object]:
     return {
         "participants": [_participant(participant) for participant in found.participants],
         "fingerprints": found.fingerprints(),
+        "without_lease": [str(key) for key in found.without_lease()],
         "notes": list(found.notes),
         "gym": {deployment: _gym(configuration) for deployment, configuration in found.gym.items()},
     }
@@ -106,5 +111,10 @@ def _show(found: Discovered) -> None:
             f"; {key_path([entry.name])} is a leftover" for entry in configuration.left_out if entry.is_leftover
         )
         typer.echo(f"{configuration.source}: {len(configuration.servers)} servers, {asked} asked{leftovers}")
+    if found.without_lease():
+        named = ", ".join(str(key) for key in found.without_lease()[:NAMED_MAX])
+        more = len(found.without_lease()) - NAMED_MAX
+        others = f" and {more} more" if more > 0 else ""
+        typer.echo(f"without a lease, so closed until recovered if the controller dies: {named}{others}")
     for note in found.notes:
         typer.echo(f"note: {note}")

@@ -32,6 +32,13 @@ SKEW_S: Final = 2.0
 WAVE_PATIENCE_S: Final = 10.0
 """How long a wave of reopening waits for the one before it."""
 PROBE_S: Final = 2.0
+RENEW_EVERY_S: Final = 5.0
+"""How often a lease is renewed."""
+RENEW_FOR_S: Final = 15.0
+"""For how long, from when the renewal is sent."""
+RENEW_CALL_S: Final = 5.0
+_PATIENCE_S: Final = {Verb.ACKNOWLEDGE: ACKNOWLEDGE_S, Verb.RENEW: RENEW_CALL_S}
+"""How long short calls are waited for that have a limit of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +79,8 @@ def limits_of(
     if verb in (Verb.CLOSE, Verb.AWAIT_CUT):
         wait = min(left, SLICE_S)
         return CallLimits(wait, wait + SERVER_SLACK_S, wait)
-    if verb is Verb.ACKNOWLEDGE:
-        return CallLimits(left, min(left, ACKNOWLEDGE_S))
-    return CallLimits(left, min(left, budgets.control_timeout_s))
+    patience_s = _PATIENCE_S.get(verb, budgets.control_timeout_s)
+    return CallLimits(left, min(left, patience_s))
 
 
 def _release_limits(verb: Verb, left: float, *, coordinator: bool) -> CallLimits:

@@ -96,6 +96,14 @@ class Discovered:
     notes: tuple[str, ...] = ()
     gym: Mapping[str, GymConfiguration] = field(default_factory=dict)
 
+    def without_lease(self) -> tuple[ParticipantKey, ...]:
+        """Who takes part in cuts and would stay closed if this controller died, until the next one recovers it."""
+        return tuple(
+            participant.key
+            for participant in self.participants
+            if Phase.PREPARE in participant.phases and not participant.contract.declaration.leased
+        )
+
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each deployment's topology."""
         return {name: topology.fingerprint() for name, topology in self.topologies.items()}

@@ -30,6 +30,7 @@ __all__ = [
     "CutAborted",
     "DeadlineExceeded",
     "InDoubt",
+    "LeaseLapsed",
     "OnCompletedMisused",
     "PublishUncertain",
     "RestoreFailed",
@@ -122,6 +123,21 @@ class UnexpectedFence(QuiesceError):
         self.holder = holder
         held = f"held by checkpoint {escaped(holder)}" if holder is not None else "held by no checkpoint"
         super().__init__(f"{participant} is {held} (phase {phase}): {advice}")
+
+
+class LeaseLapsed(QuiesceError):
+    """A participant opened by itself before the snapshot was published, so the cut was aborted; nothing is published.
+
+    Attributes:
+        participant: which.
+    """
+
+    def __init__(self, participant: ParticipantKey, reason: object) -> None:
+        self.participant = participant
+        super().__init__(
+            f"{participant} is not held any more, so what the trainer saves is of another moment than the cut: "
+            f"{reason}. If its lease lapsed, give it a longer grace, or look why it could not be renewed in time."
+        )
 
 
 class Unacknowledged(QuiesceError):

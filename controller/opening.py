@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from quiesce.controller.budgets import Budgets
+from quiesce.controller.caller import Caller
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, StragglerPolicy
@@ -20,6 +21,7 @@ from quiesce.controller.files import FileSystem
 from quiesce.controller.fitting import check_fits
 from quiesce.controller.journal import JournalFile, JournalReading
 from quiesce.controller.journal_headings import opened_fields
+from quiesce.controller.leases import LeaseWatch
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted, SnapshotPort
@@ -84,7 +86,7 @@ class Opening:
         runner = self.runner(self.plan(fleet, is_restore=False), fleet, checkpoint_id, storage, heading=heading)
         storage.ledger = runner.ledger
         runner.start()
-        return PhasedCut(runner, self.budgets(), label, storage)
+        return PhasedCut(runner, self.budgets(), label, storage, self._leases(runner, fleet))
 
     async def restore(self, label: str, nonce: str) -> PhasedRestore:
         """Open a restore of a snapshot that was verified and fits the participants; nobody is called yet.
@@ -106,6 +108,17 @@ class Opening:
         runner = self.runner(plan, fleet, checkpoint_id, storage, source, heading=heading)
         runner.start()
         return PhasedRestore(runner, self.budgets(), storage, fleet)
+
+    def _leases(
+        self, runner: TransactionRunner, fleet: Mapping[ParticipantKey, DiscoveredParticipant]
+    ) -> LeaseWatch:
+        if self.transport is None:
+            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
+        confirm = self.tenure.confirm if self.tenure is not None else None
+        caller = Caller(self.transport, self.clock, self.budgets(), confirm)
+        leases = LeaseWatch(runner, fleet, caller, self.clock)
+        leases.start()
+        return leases
 
     async def stage(self, checkpoint_id: str, deployments: Collection[str]) -> Staged:
         """Make the folder of a new snapshot; when cancelled meanwhile, remove it again: no thread can be stopped."""

@@ -30,6 +30,7 @@ from quiesce.controller.budgets import Budgets
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errors import PublishUncertain, RestoreFailed, StorageFailed, Superseded
+from quiesce.controller.leases import LeaseWatch
 from quiesce.controller.outcomes import timings
 from quiesce.controller.phased import Phased
 from quiesce.controller.results import CutResult, RestoreResult
@@ -53,10 +54,18 @@ _DISCARDS: Final = "discard_restored_continuation_v1"
 class PhasedCut(Phased):
     """One cut."""
 
-    def __init__(self, runner: TransactionRunner, budgets: Budgets, label: str, storage: CutStorage) -> None:
+    def __init__(
+        self,
+        runner: TransactionRunner,
+        budgets: Budgets,
+        label: str,
+        storage: CutStorage,
+        leases: LeaseWatch | None = None,
+    ) -> None:
         super().__init__(runner, budgets)
         self.label = label
         self._storage = storage
+        self._leases = leases
 
     @property
     def directory(self) -> Path:
@@ -86,8 +95,15 @@ class PhasedCut(Phased):
         Raises:
             QuiesceError: as :meth:`prepare`; InDoubt also after the snapshot was published.
         """
+        if self._leases is not None:
+            await self._leases.confirm()
         await self._advance(m.PublishRequested(), _S.RESUMED)
         return self._result()
+
+    async def close(self) -> None:
+        if self._leases is not None:
+            await self._leases.stop()
+        await super().close()
 
     def held(self) -> QuiesceError | None:
         """As for every transaction; PublishUncertain where only the snapshot's fate is open."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
 
 __all__ = [
+    "LEASE_FEATURE",
     "AdmissionState",
     "CheckpointMode",
     "Component",
@@ -24,6 +26,10 @@ __all__ = [
     "LiveCapabilities",
     "WorkerMode",
 ]
+
+
+LEASE_FEATURE: Final = "quiesce_lease_v1"
+"""By this feature a server of our kit says that its closed state is leased and can be renewed (docs/leases.md)."""
 
 
 class Component(StrEnum):
@@ -104,6 +110,11 @@ class Declaration:
     def exports(self) -> bool:
         """Whether it takes part in commit and restore."""
         return self.checkpoint_mode is CheckpointMode.EXPORT_RESTORE
+
+    @property
+    def leased(self) -> bool:
+        """Whether it opens by itself when its controller is gone."""
+        return LEASE_FEATURE in self.features
 
     @property
     def coordinated(self) -> bool:

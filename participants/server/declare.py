@@ -6,6 +6,7 @@ from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.capabilities import (
+    LEASE_FEATURE,
     AdmissionState,
     CheckpointMode,
     Component,
@@ -13,7 +14,6 @@ from quiesce.participants.capabilities import (
     InstanceRole,
     WorkerMode,
 )
-from quiesce.participants.dialects.gym_a.routes import LEASE_FEATURE
 from quiesce.participants.server.fence import LiveFence
 from quiesce.participants.server.ports import Fields
 

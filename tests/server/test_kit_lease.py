@@ -15,7 +15,7 @@ from support.stores import A0
 from support.virtual_loop import run_virtual, virtual_time
 
 from quiesce.fsm.tables.fence import FencePhase, FenceVariant
-from quiesce.participants.dialects.gym_a.routes import LEASE_FEATURE
+from quiesce.participants.capabilities import LEASE_FEATURE
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.server import Lease, ModelLedger, SessionHooks, Sessions, mount_policy, mount_sessions
 from quiesce.participants.server.runs import Runs

@@ -18,7 +18,6 @@ from quiesce.participants.dialects.gym_a import wire
 __all__ = [
     "COORDINATOR_ROUTES",
     "INSTANCE_HEADER",
-    "LEASE_FEATURE",
     "LEASE_ROUTE",
     "MODEL_SERVER_ROUTES",
     "PREFIX",
@@ -258,9 +257,6 @@ _RESOURCE_ROUTES = (
         Verb.RETIRE,
     ),
 )
-
-LEASE_FEATURE: Final = "quiesce_lease_v1"
-"""By this feature a server of our kit says that its closed state is leased and that it has the route to renew it."""
 
 LEASE_ROUTE: Final = _post(
     "renew",
