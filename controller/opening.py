@@ -109,9 +109,7 @@ class Opening:
         runner.start()
         return PhasedRestore(runner, self.budgets(), storage, fleet)
 
-    def _leases(
-        self, runner: TransactionRunner, fleet: Mapping[ParticipantKey, DiscoveredParticipant]
-    ) -> LeaseWatch:
+    def _leases(self, runner: TransactionRunner, fleet: Mapping[ParticipantKey, DiscoveredParticipant]) -> LeaseWatch:
         if self.transport is None:
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         confirm = self.tenure.confirm if self.tenure is not None else None
