@@ -100,6 +100,7 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
     try:
         driving = load_traffic(traffic)
         tested = _checked(urls)
+        _check_places(junit, replays)
     except ConfigurationError as error:
         fail(str(error), ExitCode.USAGE, as_json=as_json, type=type(error).__name__)
     if allow_restore and checkpoint_dir is None:
@@ -172,6 +173,22 @@ def _checked(urls: list[str]) -> list[str]:
     for url in urls:
         ControlRequest(participant=url, method="GET", url=url, timeout_s=1.0)
     return list(dict.fromkeys(url.rstrip("/") for url in urls))
+
+
+def _check_places(junit: Path | None, replays: Path | None) -> None:
+    """What a test of minutes is to be written to can be written.
+
+    Raises:
+        ConfigurationError: a folder is missing or cannot be made.
+    """
+    try:
+        if junit is not None:
+            with junit.open("a", encoding="utf-8"):
+                pass
+        if replays is not None:
+            replays.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager

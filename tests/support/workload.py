@@ -124,6 +124,8 @@ async def deployed(
     """The four servers in this event loop; their URLs."""
     noting = (arrivals or Arrivals()).noting
     sockets = {role: socket.create_server(("127.0.0.1", 0), backlog=128) for role in Role}
+    for listening in sockets.values():
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as quiesce serve does
     urls = {role: f"http://127.0.0.1:{listening.getsockname()[1]}" for role, listening in sockets.items()}
     upstreams = {
         Role.POLICY: {Role.AUXILIARY: (urls[Role.AUXILIARY],)},

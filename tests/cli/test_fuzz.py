@@ -1,0 +1,182 @@
+"""``quiesce fuzz`` and ``quiesce replay`` on real servers: verdicts, files, exit codes, everybody open afterwards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.command import Command, last_object
+from support.workload import Deployment, deployment
+
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.control_token import TOKEN_VARIABLES
+
+FAST = ("--rate", "100000", "--calls", "300")
+RULE = "fence.resume-ends-prepare"
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Deployment]:
+    """Servers that keep the protocol."""
+    with deployment(latency_s=0.2) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[Deployment]:
+    """Servers that behave as the recorded ones."""
+    with deployment(fence=FenceVariant.GYM_A_SINGLE, latency_s=0.2) as servers:
+        yield servers
+
+
+def test_servers_that_conform_are_told_so(quiesce: Command, strict: Deployment, tmp_path: Path) -> None:
+    """Two in one run: exit 0, one object with both, a JUnit file without failures, no replay file, both open."""
+    urls = [strict.urls[Role.POLICY], strict.urls[Role.AUXILIARY]]
+    junit, replays = tmp_path / "out.xml", tmp_path / "replays"
+    result = quiesce("fuzz", *urls, *FAST, "--traffic=kit", f"--junit={junit}", f"--replays={replays}", "--json")
+    assert result.exit_code == 0, result.output
+    found = last_object(result)
+    assert found["ok"] is True
+    assert [one["role"] for one in found["participants"]] == ["policy", "auxiliary"]
+    assert all(one["conforms"] and one["calls"] >= 300 and one["violations"] == [] for one in found["participants"])
+    suites = ET.fromstring(junit.read_text()).findall("testsuite")  # noqa: S314 - written by us
+    assert [suite.get("failures") for suite in suites] == ["0", "0"]
+    assert list(replays.iterdir()) == []
+    assert strict.phases() == {"idle"}
+
+
+def test_a_broken_rule_is_exit_one_with_files_that_show_it_again(
+    quiesce: Command, recorded: Deployment, tmp_path: Path
+) -> None:
+    """The replay file breaks the rule on the same server, and finds it kept by a strict one in process."""
+    url, replays, junit = recorded.urls[Role.AGENT], tmp_path / "replays", tmp_path / "out.xml"
+    arguments = ("--stop-after=1", "--traffic=kit", f"--replays={replays}", f"--junit={junit}")
+    result = quiesce("fuzz", url, *FAST, *arguments)
+    assert result.exit_code == 1, result.output
+    assert f"error {RULE}: A resume succeeds while a prepare waits, and ends it at once." in result.stdout
+    assert "1. work begin p -> in flight" in result.stdout
+    [file] = replays.iterdir()
+    assert f"replay: {file}" in result.stdout
+    assert len(ET.fromstring(junit.read_text()).findall("testsuite/testcase/failure")) == 1  # noqa: S314 - as above
+    again = quiesce("replay", str(file), url, "--json")
+    assert again.exit_code == 1, again.output
+    assert (last_object(again)["ok"], last_object(again)["rule"]) == (False, RULE)
+    kept = quiesce("replay", str(file), "--fence=strict")
+    assert kept.exit_code == 0, kept.output
+    assert f"{RULE} holds this time" in kept.stdout
+    assert recorded.phases() == {"idle"}
+
+
+def test_under_their_own_profile_known_deviations_are_no_failure(quiesce: Command, recorded: Deployment) -> None:
+    """They are reported by name, and the exit code is 0."""
+    url = recorded.urls[Role.POLICY]
+    result = quiesce("fuzz", url, *FAST, "--traffic=kit", "--profile=gym-a", "--json")
+    assert result.exit_code == 0, result.output
+    [report] = last_object(result)["participants"]
+    assert "drain-needs-status" in {violation["known"] for violation in report["violations"]}
+    assert "known as drain-needs-status" in result.stderr
+
+
+def test_live_work_is_left_alone_unless_told(quiesce: Command, strict: Deployment) -> None:
+    """A server that works for somebody is not tested; with leave it is, and the work goes on to its end."""
+    working = strict.run("theirs", turns=15)
+    strict.arrivals.wait(Role.POLICY, "/v1/responses")
+    url = strict.urls[Role.AGENT]
+    refused = quiesce("fuzz", url, *FAST, "--json")
+    assert refused.exit_code == 2, refused.output
+    [report] = last_object(refused)["participants"]
+    assert (report["verdict"], report["sequences"]) == ("has live work", 0)
+    told = quiesce("fuzz", url, "--rate=100000", "--calls=100", "--live-work", "--json")
+    assert told.exit_code == 0, told.output
+    assert any("live work of others" in note for note in last_object(told)["participants"][0]["notes"])
+    assert working.result(60).status_code == 200
+
+
+def test_a_traffic_of_ones_own_drives_the_data_plane(
+    quiesce: Command, strict: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``module:function``, found as Python finds modules."""
+    source = "from quiesce.fuzz import kit_traffic\nseen = []\ndef drive(*asked):\n    seen.append(asked)\n"
+    (tmp_path / "own_traffic.py").write_text(source + "    return kit_traffic(*asked)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = quiesce("fuzz", strict.urls[Role.POLICY], *FAST, "--traffic=own_traffic:drive")
+    assert result.exit_code == 0, result.output
+    assert sys.modules.pop("own_traffic").seen
+
+
+def test_a_server_that_is_not_there_fails_and_is_named(quiesce: Command, strict: Deployment) -> None:
+    """The others are tested all the same."""
+    result = quiesce("fuzz", NOBODY, strict.urls[Role.AUXILIARY], *FAST, "--json")
+    assert result.exit_code == 1, result.output
+    found = last_object(result)
+    assert [one["verdict"] for one in found["participants"]] == ["unreachable", "tested"]
+    assert f"{NOBODY}: unreachable: " in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_token_is_the_way_it_was_asked_for(
+    quiesce: Command, strict: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 2, and nothing was paused; the token itself is not shown."""
+    monkeypatch.setenv(TOKEN_VARIABLES[0], "wrong-and-secret")
+    result = quiesce("fuzz", strict.urls[Role.POLICY], *FAST)
+    assert result.exit_code == 2, result.output
+    assert "token refused" in result.stdout
+    assert "wrong-and-secret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Missing argument"),
+        (("ftp://a",), "ftp://a"),
+        (("no url",), "no url"),
+        (("http://u:p@a",), "http"),
+        ((*[f"http://a:{port}" for port in range(1, 102)],), "101 URLs"),
+        ((NOBODY, "--traffic=nothing"), "'nothing' is neither none nor kit nor module:function"),
+        ((NOBODY, "--allow-restore"), "--allow-restore needs --checkpoint-dir"),
+        ((NOBODY, "--checkpoint-dir=none"), "none"),
+        ((NOBODY, "--profile=gym-b"), "gym-b"),
+        ((NOBODY, "--rate=0"), "--rate"),
+        ((NOBODY, "--calls=1"), "--calls"),
+        ((NOBODY, "--junit=none/out.xml"), "none/out.xml: cannot be written: No such file or directory"),
+        ((NOBODY, "--replays=file/replays"), "cannot be written"),
+    ],
+)
+def test_wrong_usage_is_exit_two(
+    quiesce: Command, arguments: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is wrong, before anybody is called."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    result = quiesce("fuzz", *arguments)
+    assert result.exit_code == 2, result.output
+    assert says in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read"),
+        (b"", "it is empty"),
+        (b'{"kind": "quiesce.fuzz"}', "schema_version"),
+        (b'{"kind": "colour"}', "its kind is 'colour'"),
+        (b" " * (2**20 + 1), "more than"),
+    ],
+)
+def test_a_file_that_is_no_replay_is_exit_two(
+    quiesce: Command, content: bytes | None, says: str, tmp_path: Path
+) -> None:
+    """It names the file and what is wrong with it."""
+    path = tmp_path / "replay.json"
+    if content is not None:
+        path.write_bytes(content)
+    result = quiesce("replay", str(path))
+    assert result.exit_code == 2, result.output
+    assert str(path) in result.output.replace("\n", "")
+    assert says in result.output
