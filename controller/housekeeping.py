@@ -14,7 +14,7 @@ from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
-from quiesce.controller.sweeping import unfinished_restores
+from quiesce.controller.sweeping import needed_by_restores
 from quiesce.fsm.errors import QuiesceError
 
 __all__ = ["applied_retention", "prune_root"]
@@ -36,7 +36,7 @@ async def prune_root(
     Where ``keep`` is None every snapshot stays and only left-overs go. With ``dry_run`` the root is only read, also
     while a controller is at work on it.
 
-    While a restore has not ended no snapshot is removed: it may be the one that is still needed.
+    The snapshot of a restore that has not ended stays, and it is named among what could not be removed.
 
     Raises:
         RootHeld: a controller is alive on the root; let that one prune.
@@ -74,11 +74,10 @@ async def applied_retention(store: SnapshotStore, published: str, keep: int, ten
 
 def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Tenure | None) -> Pruned:
     guard = tenure.check if tenure is not None else _nobody_else
-    restores = unfinished_restores(files, store.layout)
-    protected = [*restores, *(entry.wire_id for entry in store.list())] if restores else []
+    needed = needed_by_restores(files, store.layout)
+    protected = needed.snapshots if needed.is_known else [entry.wire_id for entry in store.list()]
     pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
-    for wire_id in restores:
-        pruned.failed[wire_id] = "this restore has not ended and may need its snapshot: no snapshot was removed"
+    pruned.failed.update(needed.restores)
     return pruned
 
 

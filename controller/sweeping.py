@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.files import FileKind, FileSystem, storage_errors
-from quiesce.controller.journal import read_journal
+from quiesce.controller.journal import JOURNAL_SUFFIX, read_journal
+from quiesce.controller.recovery import Account, account_of, has_ended
 from quiesce.controller.root_layout import RootLayout
-from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 
-__all__ = ["JOURNALS_KEPT_MAX", "has_ended", "left_overs", "unfinished_restores"]
+__all__ = ["JOURNALS_KEPT_MAX", "Needed", "left_overs", "needed_by_restores"]
 
 JOURNALS_KEPT_MAX: Final = 256
 """Journals that are kept besides those of snapshots: what is known of ids that have ended (field cases F-01)."""
 
-_S = TransactionState
-_SUFFIX: Final = ".ndjson"
 _HALF_WRITTEN: Final = re.compile(r"\.latest\.\d+\.tmp")
-_RESTORES: Final = frozenset({_S.RESTORING.value, _S.RESTORED.value, _S.RESTORE_FAILED.value})
-_FINAL: Final = frozenset(state.value for state in TRANSACTION.final)
 
 
 def left_overs(
@@ -41,7 +38,7 @@ def left_overs(
         StorageFailed: the root cannot be read.
     """
     for name in _names(files, layout.staging):
-        if name not in protected and _is_over(files, layout.journals / f"{name}{_SUFFIX}"):
+        if name not in protected and _is_over(files, layout.journals / f"{name}{JOURNAL_SUFFIX}"):
             yield layout.staging / name
     yield from _surplus_journals(files, layout, {*kept, *protected})
     for name in _names(files, layout.root):
@@ -49,37 +46,49 @@ def left_overs(
             yield layout.root / name
 
 
-def has_ended(files: FileSystem, path: Path) -> bool:
-    """Whether a journal says that its transaction owes nobody anything. One that cannot be believed does not say so."""
-    try:
-        reading = read_journal(path, files=files)
-    except StorageFailed:
-        return False
-    steps = [saved.target for saved in reading.records if saved.machine == TRANSACTION.name]
-    return not reading.damage and bool(steps) and steps[-1] in _FINAL
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What restores that have not ended need.
+
+    Attributes:
+        restores: their ids, with what is known of each in words.
+        snapshots: the snapshots that they restore.
+        is_known: whether that is all; False where a journal does not say what it restores.
+    """
+
+    restores: dict[str, str]
+    snapshots: frozenset[str]
+    is_known: bool
 
 
-def unfinished_restores(files: FileSystem, layout: RootLayout) -> tuple[str, ...]:
-    """Ids of restores that have begun and of which no journal says that they ended.
+def needed_by_restores(files: FileSystem, layout: RootLayout) -> Needed:
+    """Look through the journals for restores that began and of which nothing says that they ended.
 
     Raises:
-        StorageFailed: the root cannot be read.
+        StorageFailed: the folder of the journals cannot be read.
     """
-    journals = [name for name in _names(files, layout.journals) if name.endswith(_SUFFIX)]
-    return tuple(
-        name.removesuffix(_SUFFIX)
-        for name in journals
-        if not has_ended(files, layout.journals / name) and _is_restore(files, layout.journals / name)
-    )
+    restores: dict[str, str] = {}
+    snapshots: set[str] = set()
+    is_known = True
+    for name in _names(files, layout.journals):
+        wire_id = name.removesuffix(JOURNAL_SUFFIX)
+        if not name.endswith(JOURNAL_SUFFIX) or _is_over(files, layout.journals / name):
+            continue
+        account = _account(files, layout.journals / name, wire_id)
+        if account is None or account.opened is None:
+            restores[wire_id] = "its journal cannot be read, so no snapshot was removed: it may be a restore that waits"
+            is_known = False
+        elif account.opened.source_wire_id is not None:
+            restores[wire_id] = f"this restore has not ended, so its snapshot {account.opened.source_wire_id} stays"
+            snapshots.add(account.opened.source_wire_id)
+    return Needed(restores, frozenset(snapshots), is_known)
 
 
-def _is_restore(files: FileSystem, path: Path) -> bool:
-    """Whether a journal is a restore's. One that cannot be read may be."""
+def _account(files: FileSystem, path: Path, wire_id: str) -> Account | None:
     try:
-        reading = read_journal(path, files=files)
+        return account_of(wire_id, read_journal(path, files=files))
     except StorageFailed:
-        return True
-    return any(saved.machine == TRANSACTION.name and saved.target in _RESTORES for saved in reading.records)
+        return None
 
 
 def _is_over(files: FileSystem, journal: Path) -> bool:
@@ -87,21 +96,27 @@ def _is_over(files: FileSystem, journal: Path) -> bool:
     with storage_errors("look for the journal", journal):
         if files.status(journal) is None:
             return True
-    return has_ended(files, journal)
+    try:
+        if has_ended(files, journal):
+            return True
+    except StorageFailed:
+        return False
+    account = _account(files, journal, journal.name.removesuffix(JOURNAL_SUFFIX))
+    return account is not None and account.is_over
 
 
 def _surplus_journals(files: FileSystem, layout: RootLayout, needed: Collection[str]) -> Iterator[Path]:
     others = [
         layout.journals / name
         for name in _names(files, layout.journals)
-        if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in needed
+        if name.endswith(JOURNAL_SUFFIX) and name.removesuffix(JOURNAL_SUFFIX) not in needed
     ]
     if len(others) <= JOURNALS_KEPT_MAX:
         return
     with storage_errors("look for old journals", layout.journals):
         aged = sorted((_modified_ts(files, path), path) for path in others)
     for _, path in aged[:-JOURNALS_KEPT_MAX]:
-        if has_ended(files, path):
+        if _is_over(files, path):
             yield path
 
 

@@ -312,7 +312,15 @@ async def test_the_snapshot_of_a_held_restore_stays(tmp_path: Path) -> None:
         assert [entry.label for entry in await controller.snapshots()] == ["c2", "c0"]
     pruned = await prune_root(tmp_path, keep=1, clock=fleet.clock)
     assert pruned.removed == ()
-    assert any("may need its snapshot" in reason for reason in pruned.failed.values())
+    assert any("has not ended, so its snapshot c0-" in reason for reason in pruned.failed.values())
+    (journal,) = (tmp_path / ".quiesce" / "journal").glob("restore-*.ndjson")
+    journal.write_bytes(b"?" + journal.read_bytes())
+    trainer_only(controller.store, "c3-00000003", label="c3", created_at=fleet.clock.now_ts() + 9.0)
+    pruned = await prune_root(tmp_path, keep=1, clock=fleet.clock)
+    assert pruned.removed == ()
+    assert any("no snapshot was removed" in reason for reason in pruned.failed.values())
+    journal.unlink()
+    assert len((await prune_root(tmp_path, keep=1, clock=fleet.clock)).removed) == 2
 
 
 @virtual_time
