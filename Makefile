@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEEL := .wheel
+SITE := site
 PIP := -m pip --disable-pip-version-check -q
 ROOMS := fsm participants transport controller fuzz diagrams cli
 FILES := $(sort $(shell find $(ROOMS) -name '*.py' -o -name py.typed))
@@ -12,7 +13,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
-.PHONY: demo test test-source test-wheel test-all bench lint format diagrams clean FORCE
+.PHONY: demo test test-source test-wheel test-all bench docs lint format diagrams clean FORCE
 
 demo: $(VENV)/installed
 	@$(BIN)/quiesce demo --json
@@ -34,11 +35,16 @@ test-all: lint
 bench: $(VENV)/installed
 	@$(BIN)/python bench/run.py
 
+# tests/docs builds the same into a folder of its own
+docs: $(VENV)/installed
+	$(BIN)/python -m sphinx -W --keep-going -n -q -d $(SITE)/.doctrees docs $(SITE)
+	@echo "$(SITE)/index.html"
+
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --explicit-package-bases tests $(wildcard bench/*.py)
+	$(BIN)/mypy --explicit-package-bases tests $(wildcard bench/*.py docs/*.py)
 	$(BIN)/lint-imports
 	$(BIN)/quiesce diagram --check
 
@@ -50,7 +56,7 @@ diagrams: $(VENV)/installed
 	$(BIN)/quiesce diagram --output diagrams/generated
 
 clean:
-	rm -rf $(VENV) $(WHEEL) build dist quiesce.egg-info .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(WHEEL) $(SITE) build dist quiesce.egg-info .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(ROOMS) tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

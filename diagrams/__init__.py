@@ -17,6 +17,7 @@ from quiesce.diagrams.graphviz import DotFailed, DotMissing, has_dot
 from quiesce.diagrams.markdown import render_difference, render_markdown
 from quiesce.diagrams.mermaid import render_mermaid
 from quiesce.diagrams.order import render_joint, render_phases
+from quiesce.diagrams.overview import overview_svg
 from quiesce.diagrams.own_table import TableNotFound, load_table
 from quiesce.diagrams.page import run_page
 from quiesce.diagrams.phase_sequence import phase_sequence
@@ -66,6 +67,7 @@ __all__ = [
     "find_sheet",
     "has_dot",
     "load_table",
+    "overview_svg",
     "pages",
     "phase_sequence",
     "pictures",

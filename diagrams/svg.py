@@ -19,6 +19,7 @@ COLORS: Final[Mapping[str, tuple[str, str]]] = {
     "page": ("#ffffff", "#1b1c1f"),
     "ink": ("#202124", "#e8eaed"),
     "faint": ("#5f6368", "#a9afb6"),
+    "print": ("#202124", "#1b1c1f"),
     "rule": ("#c4c7cc", "#4a4d52"),
     "band": ("#eef1f5", "#2b2d31"),
     "call": ("#0b57d0", "#8ab4f8"),
