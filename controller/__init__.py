@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from quiesce.controller.api import Controller
+from quiesce.controller.blocking import BlockingController
 from quiesce.controller.config import Config, load_config, parse_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.errors import (
@@ -27,6 +28,7 @@ from quiesce.controller.results import CutResult, PhaseTiming, RestoreResult, Ti
 from quiesce.controller.snapshots import SnapshotStore
 
 __all__ = [
+    "BlockingController",
     "CompletedResult",
     "Config",
     "Controller",

@@ -239,6 +239,8 @@ class Controller:
     async def close(self) -> None:
         """Release everything. What is not settled is given up and logged; the next controller takes it up again."""
         await self._last_cut.close()
+        if self._running is not None:  # of a task that nobody waited for
+            await self._running.abort(cancelled=True)
         await self._loose.close()
         if self._transport is not None and self._given_transport is None:
             await self._transport.aclose()
@@ -305,6 +307,10 @@ class Controller:
         Returns at once; asked again, nothing changes. For a signal handler of one's own.
         """
         self._last_cut.ask(why)
+
+    async def last_cut_over(self) -> None:
+        """Wait until a last cut that was asked for has ended, well or not."""
+        await self._last_cut.over()
 
     @property
     def last_cut(self) -> CutResult | None:

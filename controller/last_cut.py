@@ -96,6 +96,10 @@ class LastCut:
         for number in self._installed:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._installed.clear()
+        await self.over()
+
+    async def over(self) -> None:
+        """Wait until a last cut that was asked for has ended, well or not."""
         if self._ending is not None:
             await finish_first(_ended(self._ending))
 
