@@ -23,3 +23,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 counts[what] += int(count)
     for what, total in sorted(counts.items()):
         terminalreporter.write_line(f"swept: {total} {what}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flags of our own tests."""
+    text = "write tests/scenarios/*.txt as the servers answer now; review the difference"
+    parser.addoption("--rewrite-scenarios", action="store_true", help=text)
