@@ -25,7 +25,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-import structlog
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
@@ -58,6 +57,7 @@ from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import check_label
 from quiesce.transport.http import HttpTransport
+from quiesce.transport.logs import log_named
 from quiesce.transport.port import Transport
 from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider
 
@@ -66,7 +66,7 @@ __all__ = ["Controller"]
 Transaction = PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore
 T = TypeVar("T", bound=Transaction)
 
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 _NONCE_SIZE: Final = 4
 """Bytes of what makes a wire id unique, since participants use ids up: eight hex digits."""
 

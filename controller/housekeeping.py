@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.epoch import Tenure
@@ -16,10 +14,11 @@ from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.sweeping import needed_by_restores
 from quiesce.fsm.errors import QuiesceError
+from quiesce.transport.logs import log_named
 
 __all__ = ["applied_retention", "prune_root"]
 
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 _NAMED_MAX: Final = 3
 
 

@@ -25,14 +25,13 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config
 from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.results import CutResult
 from quiesce.participants.errors import ConfigurationError
+from quiesce.transport.logs import log_named
 
 if TYPE_CHECKING:
     from quiesce.controller.api import Controller
@@ -43,7 +42,7 @@ __all__ = ["LastCut", "OnLastCut", "time_for_a_cut_s"]
 OnLastCut = Callable[["Cut"], Awaitable[None] | None]
 """The body of the last cut: puts the trainer's own part into ``cut.directory / "trainer"``. May be async."""
 
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 _OPENING_PAUSE_S: Final = 0.05
 
 

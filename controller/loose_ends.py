@@ -12,14 +12,13 @@ import contextlib
 from collections.abc import Collection
 from typing import Final
 
-import structlog
-
 from quiesce.controller.budgets import Backoff
 from quiesce.controller.clock import Clock
 from quiesce.controller.phased import Phased
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
+from quiesce.transport.logs import log_named
 
 __all__ = ["LOOKS", "LooseEnds"]
 
@@ -27,7 +26,7 @@ LOOKS: Final = Backoff(first_s=0.5, most_s=10.0)
 """How long to wait before somebody who is owed a resume is looked for again."""
 ATTEMPTS: Final = Backoff(first_s=1.0, most_s=300.0)
 """How long to wait before somebody who answers and cannot be opened is tried again."""
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 
 
 class LooseEnds:

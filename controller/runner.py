@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from quiesce.controller.budgets import PROBE_S, SKEW_S, WAVE_PATIENCE_S, Budgets
 from quiesce.controller.caller import Caller, Confirm
 from quiesce.controller.clock import Clock
@@ -35,6 +33,7 @@ from quiesce.fsm.transaction import Plan, State, initial_state
 from quiesce.fsm.vocabulary import ParticipantKey, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.identity import AttemptId
+from quiesce.transport.logs import log_named
 from quiesce.transport.port import Transport
 
 __all__ = ["RunnerPorts", "TransactionRunner"]
@@ -81,7 +80,7 @@ class TransactionRunner:
         """Where everybody stood when the transaction first left its way."""
         self._budgets = budgets
         self._ports = ports
-        self._log = structlog.get_logger("quiesce.controller").bind(wire_id=wire_id)
+        self._log = log_named("quiesce.controller").bind(wire_id=wire_id)
         self._timers = Timers(self._post)
         outside = ErrandPorts(
             wire_id=wire_id,

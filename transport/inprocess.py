@@ -14,11 +14,11 @@ from contextvars import Context
 from typing import Any, Final
 
 import httpx
-import structlog
 
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.delivery import Delivery, ExchangeFailed, carry
 from quiesce.transport.limits import CappedBody, OverCap
+from quiesce.transport.logs import log_named
 from quiesce.transport.port import ControlReply, ControlRequest
 from quiesce.transport.reply_headers import read_headers
 from quiesce.transport.token import TokenProvider
@@ -38,7 +38,7 @@ JOIN_TIMEOUT_S: Final = 5.0
 
 _CRASHED: Final = 500
 _PORTS: Final = {"http": 80, "https": 443}
-_log = structlog.get_logger("quiesce.transport")
+_log = log_named("quiesce.transport")
 
 
 class AsgiTransport:
