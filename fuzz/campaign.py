@@ -24,7 +24,7 @@ from quiesce.fuzz.steps import Step
 from quiesce.fuzz.survey import Found, Survey
 from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
-from quiesce.fuzz.wording import Durations
+from quiesce.fuzz.wording import OWN_NAMES, Durations
 from quiesce.transport.port import Transport
 
 __all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "Progress", "Renew", "arrive", "examine"]
@@ -102,7 +102,7 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
     survey = Survey(
         url,
         line,
-        (f"fuzz-{options.nonce}-look-{number}" for number in range(1, 1000)),
+        (f"{OWN_NAMES}{options.nonce}-look-{number}" for number in range(1, 1000)),
         profile=options.profile,
         allow_live_work=options.allow_live_work,
         allow_restore=options.allow_restore,

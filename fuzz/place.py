@@ -10,7 +10,7 @@ from quiesce.fuzz.line import Line
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.traffic import Traffic, no_traffic
-from quiesce.fuzz.wording import Bindings, Durations
+from quiesce.fuzz.wording import OWN_NAMES, Bindings, Durations
 
 __all__ = ["Place"]
 
@@ -49,9 +49,9 @@ class Place:
     def new_bindings(self) -> Bindings:
         """Names for one more run."""
         self._runs += 1
-        return Bindings(f"fuzz-{self.nonce}-{self._runs}", self.root)
+        return Bindings(f"{OWN_NAMES}{self.nonce}-{self._runs}", self.root)
 
     def own_id(self) -> str:
         """A fresh id for what the fuzzer does for itself."""
         self._own_ids += 1
-        return f"fuzz-{self.nonce}-own-{self._own_ids}"
+        return f"{OWN_NAMES}{self.nonce}-own-{self._own_ids}"

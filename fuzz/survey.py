@@ -26,6 +26,7 @@ from quiesce.fuzz.seen import CONFLICT, OK, Seen
 from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject, routes_for
 from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.wording import OWN_NAMES, REPLY_BODY_CAP
 from quiesce.participants.capabilities import AdmissionState, CheckpointMode, Component, Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
@@ -36,7 +37,6 @@ from quiesce.transport.port import ControlRequest
 
 __all__ = ["Found", "Survey"]
 
-REPLY_BODY_CAP: Final = 2**20
 CLOSED_S_MAX: Final = 1.0
 """For how long a server is closed at most, to see whether it has live work."""
 UNAUTHORIZED: Final = frozenset({401, 403})
@@ -142,7 +142,7 @@ class Survey:
             return self._refused(Verdict.TAKES_NO_PART, reason)
         for route in missing:
             self._break("routes.present", "422 for an empty request", f"404 for {route.method} {route.path}")
-        status = await self._status(subject)
+        status = await self._status(subject, next(self.own_ids))
         if status.status in UNAUTHORIZED:
             return self._refused(Verdict.TOKEN_REFUSED, f"it answers {status}; check the control token on both sides")
         if capabilities.phase is not FencePhase.IDLE or capabilities.active_checkpoint_id is not None:
@@ -181,6 +181,7 @@ class Survey:
         id_ = next(self.own_ids)
         try:
             closed = await self._post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
+            held = await self._status(subject, id_)
         except MaybeApplied:
             await self._post(subject, Operation.RESUME, id_)
             return ""  # the test will tell what is wrong with it
@@ -193,7 +194,8 @@ class Survey:
         calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
         if isinstance(calls, int) and calls:
             return f"{calls} calls are in flight"
-        return f"{sessions} sessions are there" if isinstance(sessions, int) and sessions else ""
+        live = isinstance(sessions, int) and sessions and not _are_left_by_us(held, sessions)
+        return f"{sessions} sessions are there" if live else ""
 
     async def _reopen(self, subject: Subject, checkpoint_id: str) -> None:
         try:
@@ -254,8 +256,8 @@ class Survey:
 
     # ---- calls
 
-    async def _status(self, subject: Subject) -> Seen:
-        query = {"checkpoint_id": next(self.own_ids)}
+    async def _status(self, subject: Subject, checkpoint_id: str) -> Seen:
+        query = {"checkpoint_id": checkpoint_id}
         route = subject.routes.get(Operation.STATUS, ROUTE_BY_NAME["capabilities"])
         if route.query is not None and "deadline_ts" in route.query.model_fields:
             query["deadline_ts"] = str(self.line.clock.now_ts() + self.answer_s)
@@ -300,6 +302,15 @@ def _every_route(role: Role, *, coordinated: bool) -> Mapping[Operation, Route]:
     """The routes that the declaration promises; a coordinator's has those of its workers' exports as well."""
     promised = dict(routes_for(role))
     return promised | dict(routes_for(role, coordinated=coordinated))
+
+
+def _are_left_by_us(held: Seen, sessions: int) -> bool:
+    """Whether all these sessions are of fuzzed agents, whose executions have ended by now; nobody else needs them."""
+    try:
+        found = wire.ResourcesStatusReply.model_validate_json(held.body).per_session
+    except ValidationError:
+        return False
+    return sum(session.rollout_id.startswith(OWN_NAMES) for session in found) == len(found) == sessions
 
 
 def _contradictions(declaration: Declaration) -> Iterator[tuple[str, str]]:

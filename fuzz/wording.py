@@ -15,9 +15,11 @@ from quiesce.participants.dialects.gym_a.routes import Route
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import ControlRequest
 
-__all__ = ["Asked", "Bindings", "Durations", "Wording"]
+__all__ = ["OWN_NAMES", "REPLY_BODY_CAP", "Asked", "Bindings", "Durations", "Wording"]
 
 REPLY_BODY_CAP: Final = 2**20
+OWN_NAMES: Final = "fuzz-"
+"""How the name of everything begins that the fuzzer makes on a participant."""
 DISTANT_TS: Final = 1e15
 PAST_S: Final = -10.0
 _UNKNOWN_DIGEST: Final = "0" * 64

@@ -227,6 +227,24 @@ async def test_a_server_with_live_work_is_refused_unless_told(role: Role) -> Non
     await transport.aclose()
 
 
+@pytest.mark.parametrize(("rollout", "verdict"), [("fuzz-1-2-p", Verdict.TESTED), ("theirs", Verdict.LIVE_WORK)])
+@virtual_time
+async def test_sessions_that_a_fuzzed_agent_left_behind_are_nobodys_work(rollout: str, verdict: Verdict) -> None:
+    """An agent that was tested before has called its tools in the fuzzer's names."""
+    clock = VirtualClock()
+    app = build_kit_server(Role.RESOURCES, clock=clock).app
+    call = kit_traffic(Role.RESOURCES, WorkKind.SEED, AttemptId(rollout, 0))
+    assert call is not None
+    headers = {"x-nemo-gym-rollout-id": rollout, "x-nemo-gym-attempt-index": "0"}
+    await ask(app, "POST", call.path, json_body=dict(call.body), headers=headers)
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    options = Options(nonce="n", rate=None, calls_max=600, traffic=kit_traffic)
+    report = await examine(KIT_ORIGIN, transport, clock, options)
+    assert report.verdict is verdict, text_of([report])
+    assert report.violations == (), text_of([report])
+    await transport.aclose()
+
+
 async def _foreign_work(app: ASGIApp, role: Role) -> None:
     headers = {"x-nemo-gym-rollout-id": "theirs", "x-nemo-gym-attempt-index": "0"}
     for kind in (WorkKind.SEED, WorkKind.BEGIN):
