@@ -268,7 +268,9 @@ def read_journal(path: Path, *, files: FileSystem | None = None) -> JournalReadi
     for number, line in enumerate(raw, start=1):
         found = read_line(line, number)
         if isinstance(found, str):
-            return JournalReading(tuple(lines), f"line {number}: {found}", not any(map(is_whole, raw[number:])), length)
+            # where nothing at all can be believed, only a single line can be one that was being written
+            is_torn = not any(map(is_whole, raw[number:])) and (bool(lines) or len(raw) == 1)
+            return JournalReading(tuple(lines), f"line {number}: {found}", is_torn, length)
         lines.append(found)
         length += len(line)
     return JournalReading(tuple(lines), length=length)

@@ -102,22 +102,35 @@ def find_unfinished(files: FileSystem, layout: RootLayout) -> tuple[Account, ...
     Raises:
         StorageFailed: the journals cannot be read.
     """
-    return tuple(
-        account
-        for path in _journals(files, layout)
-        if not has_ended(files, path)
-        and not (account := account_of(path.name.removesuffix(JOURNAL_SUFFIX), read_journal(path, files=files))).is_over
-    )
+    found = (_unfinished(files, path) for path in _journals(files, layout))
+    return tuple(account for account in found if account is not None)
 
 
 def has_ended(files: FileSystem, path: Path) -> bool:
-    """Whether a journal says at its end that its transaction owes nobody anything. Reads no more than that.
+    """Whether a journal says that its transaction owes nobody anything; see :attr:`Account.is_over`.
 
     Raises:
         StorageFailed: it cannot be read.
     """
+    return _unfinished(files, path) is None
+
+
+def _unfinished(files: FileSystem, path: Path) -> Account | None:
+    if _ends_well(files, path):
+        return None
+    account = account_of(path.name.removesuffix(JOURNAL_SUFFIX), read_journal(path, files=files))
+    return None if account.is_over else account
+
+
+def _ends_well(files: FileSystem, path: Path) -> bool:
+    """Whether the last step of the transaction is one that ends it. Reads no more than that: most journals are so.
+
+    A journal without a whole line never began: nobody is called before the first record is durable.
+    """
     with storage_errors("read the journal", path):
         content = files.read(path, JOURNAL_BYTES_MAX)
+    if b"\n" not in content:
+        return True
     place = content.rfind(b'"machine":"%b"' % TRANSACTION.name.encode())
     start = content.rfind(b"\n", 0, max(place, 0)) + 1
     lines = content[start:].splitlines(keepends=True) if place >= 0 else []

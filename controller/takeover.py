@@ -14,20 +14,19 @@ and a call of the former controller that is still on its way is refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from quiesce.controller.budgets import PAUSE_S, SLICE_S
 from quiesce.controller.cut_storage import RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import RestoreSource
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileSystem, make_directories, storage_errors
+from quiesce.controller.files import FileSystem, make_directories, remove_tree, storage_errors
 from quiesce.controller.journal_headings import Regained, regained, taken_over_fields
 from quiesce.controller.opening import Opening, saved_receipts
 from quiesce.controller.phased import Phased
@@ -39,11 +38,12 @@ from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
-from quiesce.participants.errors import ConfigurationError, SnapshotInvalid
+from quiesce.participants.errors import ConfigurationError, InvalidIdentity, SnapshotInvalid
+from quiesce.transport.logs import log_named
 
 __all__ = ["Leftover", "LeftoverRestore", "Recovered", "recover_all", "recover_one", "set_aside"]
 
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 _NOBODY: Final = frozenset({Outcome.OPEN, Outcome.HELD_BY_OTHER})
 """Readings that say that nothing of ours holds the participant."""
 
@@ -115,12 +115,34 @@ class Recovered:
 async def recover_all(opening: Opening) -> tuple[Recovered, ...]:
     """Finish everything that has not ended under the root. What is left open is in the results.
 
+    Whatever is staged is somebody else's, so all of it goes; what belongs to a transaction that has not ended first.
+
     Raises:
         StorageFailed: the journals cannot be read.
         Superseded: another controller has the root.
     """
     found = await asyncio.to_thread(find_unfinished, opening.files, opening.store.layout)
-    return tuple([await recover_one(account, opening) for account in found])
+    recovered = tuple([await recover_one(account, opening) for account in found])
+    await asyncio.to_thread(_clear, opening)
+    return recovered
+
+
+def _clear(opening: Opening) -> None:
+    """Remove what was staged by others; what cannot be removed does no harm and is tried again by a pruning."""
+    files, layout = opening.files, opening.store.layout
+    with contextlib.suppress(OSError, StorageFailed):
+        for name in files.names(layout.staging):
+            _check(opening)
+            with contextlib.suppress(InvalidIdentity):
+                set_aside(files, layout, name)
+        for name in files.names(layout.trash) if files.status(layout.trash) is not None else ():
+            _check(opening)
+            remove_tree(files, layout.trash / name)
+
+
+def _check(opening: Opening) -> None:
+    if opening.tenure is not None:
+        opening.tenure.check()
 
 
 async def recover_one(account: Account, opening: Opening) -> Recovered:
