@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -197,13 +197,18 @@ class LocalFiles:
         path.rmdir()
 
 
-def hash_file(files: FileSystem, path: Path) -> tuple[str, int]:
-    """SHA-256 (64 lower-case hex digits) and size in bytes of a file, without holding it in memory."""
+def hash_file(files: FileSystem, path: Path, *, read: Callable[[int], object] | None = None) -> tuple[str, int]:
+    """SHA-256 (64 lower-case hex digits) and size in bytes of a file, without holding it in memory.
+
+    ``read`` is told the size of each piece that was read.
+    """
     digest = hashlib.sha256()
     size = 0
     for piece in files.chunks(path):
         digest.update(piece)
         size += len(piece)
+        if read is not None:
+            read(len(piece))
     return digest.hexdigest(), size
 
 

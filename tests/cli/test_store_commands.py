@@ -10,6 +10,7 @@ from support.command import Command, last_object
 from support.faulty_files import FaultyFiles
 from support.snapshots import trainer_only, tree_of
 
+from quiesce.cli import verify
 from quiesce.cli.sample_configuration import sample_configuration
 from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig, load_config, parse_config
 from quiesce.controller.epoch import Holder
@@ -158,3 +159,20 @@ def test_a_root_with_a_live_controller_is_refused(
     assert result.exit_code == 1
     assert last_object(result)["type"] == "RootHeld"
     assert "elsewhere" in result.stderr
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_verification_shows_its_progress_on_a_terminal_only(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_terminal: bool
+) -> None:
+    """A bar on standard error while it reads; in a pipe or a log nothing."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    store = SnapshotStore(root, hash_trainer_files=True)
+    trainer_only(store, "hashed-00000009", label="hashed", created_at=1.0)
+    assert verify._verified(store, "hashed").is_good
+    shown = capsys.readouterr()
+    assert ("15/15 bytes" in shown.err) is is_terminal
+    assert shown.out == ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -396,3 +397,47 @@ def test_what_the_trainer_cannot_keep_is_refused(tmp_path: Path) -> None:
         make(staged.trainer)
         with pytest.raises(SnapshotInvalid, match=rf"trainer: .*{fragment}"):
             store.trainer_files(staged)
+
+
+class Meeting(LocalFiles):
+    """A file is read only once another one is, too."""
+
+    def __init__(self) -> None:
+        self.meeting = threading.Barrier(2, timeout=30.0)
+
+    def chunks(self, path: Path) -> Iterator[bytes]:
+        self.meeting.wait()
+        yield from super().chunks(path)
+
+
+def test_several_files_are_read_at_once(tmp_path: Path) -> None:
+    """Two readers meet at each pair of files; one alone would wait for ever. The result is in the manifest's order."""
+    store = SnapshotStore(tmp_path, hash_trainer_files=True)
+    cut = FullCut.staged_in(store)
+    hashed = sum(1 for path in cut.staged.directory.rglob("*") if path.is_file())
+    if hashed % 2:
+        (cut.staged.trainer / "one more").write_text("so that they are an even number")
+    folder = cut.publish()
+    for name in ("a", "b"):
+        path = next(folder.rglob(f"*{'continuations' if name == 'a' else 'state'}*"))
+        path.write_bytes(bytes(len(path.read_bytes())))
+    found = SnapshotStore(tmp_path, files=Meeting()).verify("latest")
+    manifest = store.load("latest")
+    order = [*(file.path for file in manifest.files), *(file.path for file in manifest.trainer)]
+    assert len(found.problems) == 2
+    assert [problem.file for problem in found.problems] == sorted(
+        (problem.file for problem in found.problems), key=order.index
+    )
+
+
+def test_a_verification_that_is_broken_off_stops_reading(tmp_path: Path) -> None:
+    """Ctrl-C, say, comes through at once; no thread reads on."""
+    store = SnapshotStore(tmp_path, hash_trainer_files=True)
+    FullCut.staged_in(store).publish()
+
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.verify("latest", progress=interrupt)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("quiesce-verify")]
