@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
+from support.command import call
 from support.house import ROOT
 
 from quiesce.fsm.tables.fence import FENCE, FenceVariant
@@ -73,3 +75,14 @@ def test_the_page_lists_the_rules_as_they_are() -> None:
     """``docs/conformance-rules.md`` holds the table that the rules make; ``-`` lines of it are not written by hand."""
     page = (ROOT / PAGE).read_text(encoding="utf-8")
     assert rules_markdown() in page
+
+
+@pytest.mark.source
+def test_the_recipe_for_continuous_integration_is_one() -> None:
+    """It is YAML, and every option of ``quiesce fuzz`` in it is one that there is."""
+    page = (ROOT / "docs/fuzzing.md").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    commands = [step["run"] for step in recipe["jobs"]["fuzz"]["steps"] if "run" in step]
+    options = set(re.findall(r"(--[a-z-]+)", next(text for text in commands if text.startswith("quiesce fuzz"))))
+    assert len(options) >= 4
+    assert options <= set(re.findall(r"(--[a-z-]+)", call("fuzz", "--help").output))
