@@ -242,6 +242,14 @@ class Script:
     async def _work_ends(self, found: re.Match[str]) -> None:
         self._actor(found).end_work()
 
+    async def _worker_leaves(self, found: re.Match[str]) -> None:
+        if not self._actor(found).busy_worker_leaves():
+            raise NoCounterpart("no worker there has anything in flight")
+
+    async def _worker_is_back(self, found: re.Match[str]) -> None:
+        if not self._actor(found).worker_is_back():
+            raise NoCounterpart("the coordinator lets no worker come while it is closed")
+
     async def _unattended(self, _found: re.Match[str]) -> None:
         await self._clock.sleep(60.0)
 
@@ -304,6 +312,8 @@ class Script:
             (rf"{_AT}{_CALL} is given up while it runs", _given_up),
             (rf"{_AT}(?P<operation>\w+?)(?: #(?P<id>[^:]+))? ends: (?P<end>\w+)", _ends),
             (rf"{_AT}what is in flight ends", _work_ends),
+            (rf"{_AT}a worker leaves with what it has in flight", _worker_leaves),
+            (rf"{_AT}the worker is back, and closed", _worker_is_back),
             (rf"{_AT}nobody polls for too long", _unattended),
             (rf"{_AT}its process is restarted", _restarts),
             (rf"{_AT}{_CALL} breaks off", _breaks_off),

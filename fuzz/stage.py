@@ -58,6 +58,7 @@ class Actor:
         self._attempts = 0
         self._holds = True
         self._runs: server.Runs | None = None
+        self._workers: server.Workers | None = None
         self.model_server: MountedServer | None = None
         """What commits and restores for a coordinator (F23)."""
         self.app: MountedServer = self._mounted(restore_expected=restore_expected)
@@ -91,6 +92,21 @@ class Actor:
     def end_work(self) -> None:
         """Let what is in flight come to its end, or to a boundary."""
         self._work_ends.set()
+
+    def busy_worker_leaves(self) -> bool:
+        """Let a worker that has something in flight lose its coordinator; False where there is none."""
+        busy = next((worker for worker in self._workers or () if worker.inflight and worker.connected), None)
+        if busy is not None:
+            busy.leave()
+        return busy is not None
+
+    def worker_is_back(self) -> bool:
+        """Let a worker that has left come again; False where it is not let in."""
+        away = [worker.name for worker in self._workers or () if not worker.connected]
+        try:
+            return bool([self._workers.register(name) for name in away]) if self._workers is not None else False
+        except server.ControlRefusal:
+            return False
 
     def end_operation(self, id_: str, operation: FenceEvent, *, fails: bool) -> bool:
         """Let a running operation go on to its end, or fail; False when no such operation runs."""
@@ -127,8 +143,8 @@ class Actor:
             case Role.POLICY:
                 ledger = server.ModelLedger(taking.name)
                 if taking.fence is FenceVariant.GYM_A_COORDINATOR:
-                    workers = server.Workers(2, acknowledge_timeout_s=1.0)
-                    pair = server.mount_coordinator(self._model, ledger=ledger, workers=workers, **shared)
+                    self._workers = server.Workers(2, acknowledge_timeout_s=1.0)
+                    pair = server.mount_coordinator(self._model, ledger=ledger, workers=self._workers, **shared)
                     self.model_server = pair.model_server
                     return pair.control
                 return server.mount_policy(self._model, ledger=ledger, fence=taking.fence, **shared)
