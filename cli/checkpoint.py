@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import JsonValue
 from rich.console import Console
 
+from quiesce.cli.asked import asked
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened, patience_with_a_cut
 from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
+from quiesce.controller.errors import RootHeld
 from quiesce.controller.ports import CompletedResult
 from quiesce.controller.results import CutResult
+from quiesce.controller.spool import AskedKind
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.identity import check_label
+from quiesce.participants.identity import check_identity, check_label
 from quiesce.participants.replies import CompletionReceipt
 
 __all__ = ["register"]
@@ -43,30 +47,48 @@ def _checkpoint(
         ),
     ] = False,
     metadata: Annotated[str | None, typer.Option(metavar="JSON", help="An object that the manifest keeps.")] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Of your own: where a controller is asked, asking twice is asking once."),
+    ] = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:
     """Drain and pause everybody, have them export, publish one snapshot, and let them go on.
 
     Finished results that nobody has acknowledged are listed and end the attempt, unless --acknowledge-completed.
+    Where a live controller holds the root, it is asked for the cut; what it acknowledges is its own affair.
     """
     try:
-        named = check_label(datetime.now(UTC).strftime("cut-%Y%m%d-%H%M%S") if label is None else label)
+        if request_id is not None:
+            check_identity(request_id, field="request id")
+        # a request that is made twice must say the same twice
+        unnamed = datetime.now(UTC).strftime("cut-%Y%m%d-%H%M%S") if request_id is None else f"cut-{request_id}"
+        named = check_label(unnamed if label is None else label)
         kept = _metadata(metadata)
         settings = load_config(config)
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
     ended = f"everybody accepts work; whether the snapshot was published says `quiesce verify {named}`"
     result = run(
-        lambda: _cut(settings, named, kept, acknowledges=acknowledge_completed),
+        lambda: _cut_or_asked(settings, named, kept, request_id, acknowledges=acknowledge_completed),
         as_json=as_json,
         when_ended=ended,
         patience=patience_with_a_cut(settings),
     )
     if as_json:
-        emit_json({"ok": True, **result.to_json()})
+        emit_json({"ok": True, **result})
     else:
         _show(result)
+
+
+async def _cut_or_asked(
+    config: Config, label: str, metadata: dict[str, JsonValue], request_id: str | None, *, acknowledges: bool
+) -> Mapping[str, Any]:
+    try:
+        return (await _cut(config, label, metadata, acknowledges=acknowledges)).to_json()
+    except RootHeld:
+        return await asked(config, AskedKind.CUT, request_id=request_id, label=label, metadata=metadata)
 
 
 async def _cut(config: Config, label: str, metadata: dict[str, JsonValue], *, acknowledges: bool) -> CutResult:
@@ -100,12 +122,13 @@ def _metadata(text: str | None) -> dict[str, JsonValue]:
     return value
 
 
-def _show(result: CutResult) -> None:
-    typer.echo(f"published {result.wire_id} in {result.directory}")
-    restarting = f", {len(result.restarting)} restart from their input" if result.restarting else ""
+def _show(result: Mapping[str, Any]) -> None:
+    typer.echo(f"published {result['wire_id']} in {result['directory']}")
+    restarting = f", {len(result['restarting'])} restart from their input" if result["restarting"] else ""
+    timings = result["timings"]
     typer.echo(
-        f"{len(result.rollouts)} rollouts at a boundary{restarting}; paused for {result.timings.paused_s:.2f} s, "
-        f"{result.timings.total_s:.2f} s in all"
+        f"{len(result['rollouts'])} rollouts at a boundary{restarting}; paused for {timings['paused_s']:.2f} s, "
+        f"{timings['total_s']:.2f} s in all"
     )
-    for note in result.notes:
+    for note in result["notes"]:
         typer.echo(f"note: {note}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from quiesce.cli.asked import AskedInVain
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, Unacknowledged
@@ -27,7 +28,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.IN_DOUBT
     if isinstance(error, ConfigurationError | TopologyError):
         return ExitCode.USAGE
-    return ExitCode.FAILED
+    return error.exit_code if isinstance(error, AskedInVain) else ExitCode.FAILED
 
 
 def text_of(error: BaseException) -> str:
@@ -55,6 +56,8 @@ def described(error: BaseException) -> dict[str, object]:
             found["problems"] = list(error.problems)
         case BaseExceptionGroup():
             found["errors"] = [{"error": text_of(one), **described(one)} for one in error.exceptions]
+        case AskedInVain():
+            found["errors"] = [{"type": kind, "error": text} for kind, text in error.answer.errors]
         case InDoubt():
             found |= {"wire_id": error.wire_id, "published": error.published, "owed": _named(error.owed)}
         case RestoreFailed():

@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "discover",
     "checkpoint",
     "restore",
+    "abort",
     "list",
     "verify",
     "prune",

@@ -27,6 +27,7 @@ from typing import Final, Self, TypeVar
 
 from pydantic import JsonValue
 
+from quiesce.controller.aborting import Aborted, abort_one, holders, release_held
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.clock import Clock, SystemClock
@@ -37,13 +38,14 @@ from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured, read_gym_sources
 from quiesce.controller.housekeeping import applied_retention
-from quiesce.controller.last_cut import LastCut, OnLastCut
+from quiesce.controller.last_cut import LastCut, OnAskedCut
 from quiesce.controller.loose_ends import LooseEnds
 from quiesce.controller.metadata import checked_metadata
 from quiesce.controller.opening import Opening
 from quiesce.controller.phased import Phased
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
+from quiesce.controller.request_watch import RequestWatch
 from quiesce.controller.results import CutResult
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
@@ -78,7 +80,7 @@ class Controller:
         config: what is to be cut, where the snapshots go, how long it may take.
         on_completed: makes finished results durable during the drain (see OnCompleted). Without it, finished results
             that nobody has acknowledged end a cut.
-        on_last_cut: the body of a cut that a termination signal sets off; see ``quiesce.controller.last_cut``.
+        on_asked_cut: the body of a cut that a signal or another program asks for; see OnAskedCut.
         transport: how control calls travel; HTTP by default.
         tokens: where the bearer token comes from; the variable that the configuration names by default.
         observers: told every step of every machine after it was recorded. What they raise is logged and changes
@@ -91,7 +93,7 @@ class Controller:
         config: Config,
         *,
         on_completed: OnCompleted | None = None,
-        on_last_cut: OnLastCut | None = None,
+        on_asked_cut: OnAskedCut | None = None,
         transport: Transport | None = None,
         tokens: TokenProvider | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
@@ -112,7 +114,8 @@ class Controller:
         self._listed = config  # with the participants of Gym's configuration, once that was read
         self._busy = asyncio.Lock()
         self._running: Transaction | None = None
-        self._last_cut = LastCut(self, self._clock, on_last_cut)
+        self._last_cut = LastCut(self, self._clock, on_asked_cut)
+        self._requests = RequestWatch(self, self._clock, on_asked_cut)
         self._tenure: Tenure | None = None
         self._loose = LooseEnds(self._clock)
         self._recovered: tuple[Recovered, ...] = ()
@@ -123,7 +126,7 @@ class Controller:
         source: Config | Path | str,
         *,
         on_completed: OnCompleted | None = None,
-        on_last_cut: OnLastCut | None = None,
+        on_asked_cut: OnAskedCut | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
     ) -> Self:
         """A controller for a configuration file (or a configuration that was read already).
@@ -132,7 +135,7 @@ class Controller:
             ConfigurationError: the file cannot be used; every problem is named.
         """
         config = source if isinstance(source, Config) else load_config(source)
-        return cls(config, on_completed=on_completed, on_last_cut=on_last_cut, observers=observers)
+        return cls(config, on_completed=on_completed, on_asked_cut=on_asked_cut, observers=observers)
 
     # life
 
@@ -162,6 +165,8 @@ class Controller:
         try:
             await self._discover()
             self._last_cut.install()
+            if self._tenure is not None:
+                await self._requests.start(self._files, self.store.layout, self._tenure.epoch)
         except BaseException as error:
             if self.unsettled is not None:
                 error.add_note(f"besides, a transaction is not settled: {self.unsettled.held()}")
@@ -239,6 +244,7 @@ class Controller:
     async def close(self) -> None:
         """Release everything. What is not settled is given up and logged; the next controller takes it up again."""
         await self._last_cut.close()
+        await self._requests.close()
         if self._running is not None:  # of a task that nobody waited for
             await self._running.abort(cancelled=True)
         await self._loose.close()
@@ -343,6 +349,40 @@ class Controller:
             await self._loose.settle(give_up)
         finally:
             self._busy.release()
+
+    async def abort(self, wire_id: str | None = None) -> Aborted:
+        """Abort what runs or rests here: everybody is reopened, also of a restore that is held closed.
+
+        With ``wire_id`` that transaction; one of which nothing is known here is looked for at the participants, and
+        whoever says that this id holds it is reopened. A cut that is published already is finished instead. Where there
+        is nothing to abort, the result says so.
+
+        Raises:
+            InDoubt: somebody could not be proven open.
+            QuiesceError: the participants could not be asked.
+        """
+        for transaction in (self._running, *self._loose.all):
+            if transaction is not None and wire_id in (None, transaction.wire_id):
+                aborted = await abort_one(transaction)
+                await self._loose.let_go()
+                return aborted
+        if wire_id is None or not self.config.enabled:
+            return Aborted()
+        await self._take_turn()
+        try:
+            aborted, leftover = await release_held(self._opening(self._listed), wire_id)
+            if leftover is not None:
+                self._loose.add(leftover)
+                await self._loose.let_go()
+                if not leftover.is_settled():
+                    raise leftover.held() or leftover.error()
+        finally:
+            self._busy.release()
+        return aborted
+
+    async def holders(self) -> Mapping[str, tuple[ParticipantKey, ...]]:
+        """Which checkpoint ids hold whom, as the participants say it. Only reads."""
+        return await holders(self._opening(self._listed))
 
     # snapshots
 

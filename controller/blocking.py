@@ -11,7 +11,7 @@ exception that interrupts the wait) aborts what is waited for: before the snapsh
 afterwards the resume is finished; then the exception goes on its way. A second one does not wait any more; then, and
 where the program ends with the controller still open, the end of the interpreter closes it.
 
-``on_completed``, ``on_last_cut`` and observers are called on the controller's thread.
+``on_completed``, ``on_asked_cut`` and observers are called on the controller's thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
-from quiesce.controller.last_cut import OnLastCut
+from quiesce.controller.last_cut import OnAskedCut
 from quiesce.controller.loop_thread import LoopThread, refuse_in_a_loop
 from quiesce.controller.phases import PhasedCut
 from quiesce.controller.ports import OnCompleted
@@ -67,7 +67,7 @@ class BlockingController:
         config: Config,
         *,
         on_completed: OnCompleted | None = None,
-        on_last_cut: OnLastCut | None = None,
+        on_asked_cut: OnAskedCut | None = None,
         transport: Transport | None = None,
         tokens: TokenProvider | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
@@ -78,7 +78,7 @@ class BlockingController:
         self._controller = Controller(
             config.model_copy(update={"last_cut_signals": ()}),
             on_completed=on_completed,
-            on_last_cut=on_last_cut,
+            on_asked_cut=on_asked_cut,
             transport=transport,
             tokens=tokens,
             observers=observers,
@@ -92,7 +92,7 @@ class BlockingController:
         source: Config | Path | str,
         *,
         on_completed: OnCompleted | None = None,
-        on_last_cut: OnLastCut | None = None,
+        on_asked_cut: OnAskedCut | None = None,
         observers: tuple[Callable[[TraceRecord], None], ...] = (),
     ) -> Self:
         """A controller for a configuration file (or a configuration that was read already).
@@ -101,7 +101,7 @@ class BlockingController:
             ConfigurationError: the file cannot be used; every problem is named.
         """
         config = source if isinstance(source, Config) else load_config(source)
-        return cls(config, on_completed=on_completed, on_last_cut=on_last_cut, observers=observers)
+        return cls(config, on_completed=on_completed, on_asked_cut=on_asked_cut, observers=observers)
 
     # life
 

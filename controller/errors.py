@@ -11,6 +11,8 @@ QuiesceError
 ├── RestoreFailed         half a restore is held closed: retry or abort it
 ├── RootHeld              another controller is alive on this root
 ├── Superseded            another controller took this root over
+├── ControllerGone        the controller that was asked is gone before it answered
+├── RequestConflict       under this request id something else was asked
 └── InDoubt               somebody is owed a resume that could not be proven
 """
 
@@ -27,12 +29,14 @@ from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.excerpts import escaped
 
 __all__ = [
+    "ControllerGone",
     "CutAborted",
     "DeadlineExceeded",
     "InDoubt",
     "LeaseLapsed",
     "OnCompletedMisused",
     "PublishUncertain",
+    "RequestConflict",
     "RestoreFailed",
     "RootHeld",
     "StorageFailed",
@@ -264,4 +268,34 @@ class Superseded(QuiesceError):
         super().__init__(
             f"{root} was taken over by another controller (epoch {successor}, this one had {epoch}); it finishes what "
             "this one began"
+        )
+
+
+class ControllerGone(QuiesceError):
+    """The controller that was asked for something is gone, and its answer is not there. It may have begun it.
+
+    Attributes:
+        request_id: the id of the request.
+    """
+
+    def __init__(self, root: Path, request_id: str) -> None:
+        self.root = root
+        self.request_id = request_id
+        super().__init__(
+            f"the controller that held {root} is gone before it answered the request {escaped(request_id)}; the next "
+            "controller there finishes what it had begun, and does not begin it again: ask anew"
+        )
+
+
+class RequestConflict(QuiesceError):
+    """Under this request id something else was asked before. Nothing was done.
+
+    Attributes:
+        request_id: the id.
+    """
+
+    def __init__(self, request_id: str, asked: str) -> None:
+        self.request_id = request_id
+        super().__init__(
+            f"the request id {escaped(request_id)} was used before, to ask for another {asked}; use a new id"
         )

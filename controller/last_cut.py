@@ -7,7 +7,7 @@ termination grace of a Kubernetes pod). With ``last_cut_signals`` configured, th
 =====================  ==================================================================================
 when the signal comes  what is done first
 =====================  ==================================================================================
-nothing runs           a cut of its own, labelled ``last_cut_label``; ``on_last_cut`` is its body
+nothing runs           a cut of its own, labelled ``last_cut_label``; ``on_asked_cut`` is its body
 a cut runs             it goes on; one that is not published when the time is up is aborted
 somebody is resumed    that is finished
 a restore runs         it ends at once and is held closed, as by any cancellation
@@ -37,13 +37,21 @@ if TYPE_CHECKING:
     from quiesce.controller.api import Controller
     from quiesce.controller.contexts import Cut
 
-__all__ = ["LastCut", "OnLastCut", "time_for_a_cut_s"]
+__all__ = ["LastCut", "OnAskedCut", "filled", "time_for_a_cut_s"]
 
-OnLastCut = Callable[["Cut"], Awaitable[None] | None]
-"""The body of the last cut: puts the trainer's own part into ``cut.directory / "trainer"``. May be async."""
+OnAskedCut = Callable[["Cut"], Awaitable[None] | None]
+"""The body of a cut that a signal or another program asks for: puts the trainer's own part into
+``cut.directory / "trainer"``. May be async."""
 
 _log: Final = log_named("quiesce.controller")
 _OPENING_PAUSE_S: Final = 0.05
+
+
+async def filled(cut: Cut, body: OnAskedCut | None) -> None:
+    """Let the program put its own part into a cut that it did not ask for."""
+    done = body(cut) if body is not None else None
+    if inspect.isawaitable(done):
+        await done
 
 
 def time_for_a_cut_s(config: Config) -> float:
@@ -54,7 +62,7 @@ def time_for_a_cut_s(config: Config) -> float:
 class LastCut:
     """Waits for a controller's termination signals; belongs to the task that opened the controller."""
 
-    def __init__(self, controller: Controller, clock: Clock, body: OnLastCut | None) -> None:
+    def __init__(self, controller: Controller, clock: Clock, body: OnAskedCut | None) -> None:
         self.result: CutResult | None = None
         """The cut that was taken on a signal, if any."""
         self._controller = controller
@@ -132,9 +140,7 @@ class LastCut:
         label = self._controller.config.last_cut_label
         async with asyncio.timeout(max(0.0, until_s - self._clock.monotonic())):
             async with self._controller.cut(label, metadata={"taken_on": why}) as cut:
-                done = self._body(cut) if self._body is not None else None
-                if inspect.isawaitable(done):
-                    await done
+                await filled(cut, self._body)
         self.result = cut.result
         _log.warning("last_cut_taken", wire_id=cut.wire_id)
 

@@ -44,6 +44,11 @@ class LooseEnds:
         """The oldest that is open."""
         return self._open[0] if self._open else None
 
+    @property
+    def all(self) -> tuple[Phased, ...]:
+        """Whatever is open, the oldest first."""
+        return tuple(self._open)
+
     def needs(self) -> tuple[str, ...]:
         """Ids whose files are still needed."""
         return tuple(wire_id for phased in self._open for wire_id in phased.needs())
@@ -52,6 +57,13 @@ class LooseEnds:
         """Keep a transaction that left something open."""
         self._open.append(phased)
         self._changed.set()
+
+    async def let_go(self) -> None:
+        """Forget what is not open any more."""
+        async with self._one_at_a_time:
+            for phased in [one for one in self._open if one.is_settled()]:
+                self._open.remove(phased)
+                await phased.close()
 
     async def settle(self, give_up: Collection[ParticipantKey] = ()) -> None:
         """Try once more whoever is owed a resume, and let go of what has ended.

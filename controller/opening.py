@@ -67,7 +67,7 @@ class Opening:
             StorageFailed: its folder cannot be made.
         """
         checkpoint_id = wire_id(label, nonce)
-        fleet = self._fleet()
+        fleet = self.fleet()
         topologies = self._found().topologies
         created_at = await asyncio.to_thread(self.store.instant_of_cut, self.clock.now_ts())
         staged = await self.stage(checkpoint_id, tuple(topologies))
@@ -82,7 +82,7 @@ class Opening:
             metadata=metadata,
             tenure=self.tenure,
         )
-        heading = self._heading(checkpoint_id, label, fleet, None)
+        heading = self.heading(checkpoint_id, label, fleet, None)
         runner = self.runner(self.plan(fleet, is_restore=False), fleet, checkpoint_id, storage, heading=heading)
         storage.ledger = runner.ledger
         runner.start()
@@ -99,11 +99,11 @@ class Opening:
         manifest = snapshot.manifest
         check_fits(manifest, self._found().topologies)
         await asyncio.to_thread(self.store.prove, snapshot)
-        fleet = self._fleet()
+        fleet = self.fleet()
         storage = RestoreStorage(snapshot.directory, manifest)
         source = RestoreSource(manifest.checkpoint_id, saved_receipts(manifest))
         checkpoint_id = restore_wire_id(manifest.label, nonce)
-        heading = self._heading(checkpoint_id, manifest.label, fleet, manifest.checkpoint_id)
+        heading = self.heading(checkpoint_id, manifest.label, fleet, manifest.checkpoint_id)
         plan = self.plan(fleet, is_restore=True)
         runner = self.runner(plan, fleet, checkpoint_id, storage, source, heading=heading)
         runner.start()
@@ -131,16 +131,22 @@ class Opening:
             raise ConfigurationError("this configuration is not enabled; there is nobody to call")
         return self.discovered
 
-    def _fleet(self) -> Mapping[ParticipantKey, DiscoveredParticipant]:
+    def fleet(self) -> Mapping[ParticipantKey, DiscoveredParticipant]:
+        """Everybody who was found.
+
+        Raises:
+            ConfigurationError: the configuration is not enabled.
+        """
         return {participant.key: participant for participant in self._found().participants}
 
-    def _heading(
+    def heading(
         self,
         checkpoint_id: str,
         label: str,
         fleet: Mapping[ParticipantKey, DiscoveredParticipant],
         source_wire_id: str | None,
     ) -> Mapping[str, object]:
+        """The first line of a transaction's journal."""
         return opened_fields(
             checkpoint_id,
             label,

@@ -8,6 +8,8 @@
     <root>/.quiesce/staging/<wire id>/...                     the same, before it is published
     <root>/.quiesce/journal/<wire id>.ndjson                  what happened, a record a line
     <root>/.quiesce/epoch/<n>/holder.json                     who holds the root: the highest number
+    <root>/.quiesce/requests/<n>/<id>.request.json            what another program asks of that holder
+    <root>/.quiesce/requests/<n>/<id>.answer.json             what came of it
     <root>/.quiesce/trash/<wire id>.<n>/...                   what is being deleted: it was renamed away first
     <root>/latest                                             the newest wire id, a hint for people
 """
@@ -57,6 +59,11 @@ class RootLayout:
     def holder(self, epoch: int) -> Path:
         """What the holder of a tenure writes."""
         return self.epochs / str(epoch) / "holder.json"
+
+    @property
+    def requests(self) -> Path:
+        """What other programs ask the controller, in one folder a tenure; see ``quiesce.controller.spool``."""
+        return self.root / ".quiesce" / "requests"
 
     @property
     def trash(self) -> Path:

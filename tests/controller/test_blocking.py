@@ -148,7 +148,7 @@ def test_the_last_cut_is_taken_while_the_caller_goes_on(servers: ServedFleet, tm
         (cut.directory / "trainer" / "weights").write_text("w")
 
     before = signal.getsignal(signal.SIGTERM)
-    controller = BlockingController(config, on_completed=keep, on_last_cut=save, tokens=TOKENS)
+    controller = BlockingController(config, on_completed=keep, on_asked_cut=save, tokens=TOKENS)
     with pytest.raises(SystemExit) as ended, controller:
         _send(signal.SIGTERM, signal.SIGTERM)
     assert ended.value.code == 128 + signal.SIGTERM

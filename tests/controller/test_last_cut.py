@@ -91,7 +91,7 @@ async def test_where_nothing_runs_a_last_cut_is_taken(
     async def program() -> None:
         controller = listening(fleet, tmp_path)
         controller = Controller(
-            controller.config, on_completed=keep, on_last_cut=save, transport=fleet.transport(), clock=fleet.clock
+            controller.config, on_completed=keep, on_asked_cut=save, transport=fleet.transport(), clock=fleet.clock
         )
         async with controller:
             send(numbers)

@@ -1,0 +1,171 @@
+"""The controller's side of the request spool: looks for requests, carries each out once, and writes its answer down.
+
+A cut is taken only where the program has said how its own part is saved (``on_asked_cut``): a snapshot that lacks the
+trainer's part restores nothing. An abort is carried out at once, also while a cut runs; whatever else finds a
+transaction running is refused, as any other caller is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pydantic import JsonValue
+
+from quiesce.controller.cancellation import finish_first
+from quiesce.controller.clock import Clock
+from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, StorageFailed
+from quiesce.controller.files import FileSystem
+from quiesce.controller.last_cut import OnAskedCut, filled
+from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.spool import AskedAnswer, AskedKind, AskedRequest, NotBelievable, Spool
+from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quiesce.controller.api import Controller
+
+__all__ = ["LOOK_S", "RequestWatch"]
+
+LOOK_S: Final = 0.25
+"""How often the spool is looked at."""
+_UNPROVEN: Final = (InDoubt, PublishUncertain, RestoreFailed)
+_log: Final = structlog.get_logger("quiesce.controller")
+
+
+class RequestWatch:
+    """Carries out what other programs ask of one controller, while it is open."""
+
+    def __init__(self, controller: Controller, clock: Clock, body: OnAskedCut | None) -> None:
+        self._controller = controller
+        self._clock = clock
+        self._body = body
+        self._spool: Spool | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._begun: dict[str, asyncio.Task[None]] = {}
+        self._named: set[str] = set()
+
+    async def start(self, files: FileSystem, layout: RootLayout, epoch: int) -> None:
+        """Begin to look.
+
+        Raises:
+            StorageFailed: the spool's folder cannot be made.
+        """
+        spool = Spool(files, layout, epoch)
+        await asyncio.to_thread(spool.prepare)
+        self._spool = spool
+        self._watching = asyncio.create_task(self._watch(spool), name="request spool")
+
+    async def close(self) -> None:
+        """Look no more; a cut that somebody asked for and that still runs is aborted."""
+        tasks = list(self._begun.values())
+        if self._watching is not None:
+            tasks.append(self._watching)
+        for task in tasks:
+            task.cancel()
+        await finish_first(_ended(tasks))
+
+    async def _watch(self, spool: Spool) -> None:
+        while True:
+            try:
+                await self._look(spool)
+            except StorageFailed as error:
+                self._name("spool", str(error))
+            await self._clock.sleep(LOOK_S)
+
+    async def _look(self, spool: Spool) -> None:
+        for stranger in await asyncio.to_thread(spool.strangers):
+            self._name(stranger, "it is neither a request nor an answer")
+        for request_id in await asyncio.to_thread(spool.waiting):
+            if request_id in self._begun:
+                continue
+            try:
+                request = await asyncio.to_thread(spool.request, request_id)
+            except (NotBelievable, StorageFailed) as error:
+                self._name(request_id, str(error))
+            else:
+                _log.info("asked", request_id=request_id, kind=request.kind.value, host=request.host, pid=request.pid)
+                work = self._carry_out(spool, request)
+                self._begun[request_id] = asyncio.create_task(work, name=f"request {request_id}")
+
+    def _name(self, what: str, why: str) -> None:
+        """Say once that something in the spool is ignored."""
+        if what not in self._named:
+            self._named.add(what)
+            _log.warning("request_ignored", request=what, why=why)
+
+    async def _carry_out(self, spool: Spool, request: AskedRequest) -> None:
+        try:
+            answer = AskedAnswer(request_id=request.request_id, ok=True, result=await self._done(request))
+        except asyncio.CancelledError as error:
+            await finish_first(self._reply(spool, _failed(request, error, "the controller was closed meanwhile")))
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked gets the error; nobody else does
+            answer = _failed(request, error)
+        await self._reply(spool, answer)
+
+    async def _reply(self, spool: Spool, answer: AskedAnswer) -> None:
+        try:
+            await asyncio.to_thread(spool.reply, answer)
+        except StorageFailed as error:
+            _log.error("request_unanswered", request_id=answer.request_id, error=str(error))
+
+    async def _done(self, request: AskedRequest) -> dict[str, JsonValue]:
+        controller = self._controller
+        match request.kind:
+            case AskedKind.CUT:
+                return await self._cut(request)
+            case AskedKind.ABORT:
+                return _plain((await controller.abort(request.wire_id)).to_json())
+            case AskedKind.SETTLE:
+                await controller.settle(give_up=[_key(name) for name in request.give_up])
+                return {}
+
+    async def _cut(self, request: AskedRequest) -> dict[str, JsonValue]:
+        if self._body is None:
+            raise ConfigurationError(
+                "the program that holds the root has not said how its own part of a snapshot is saved, so that nobody "
+                "else can ask it for a cut; it can: Controller(on_asked_cut=...)"
+            )
+        if request.label is None:
+            raise ConfigurationError("a cut needs a label")
+        async with self._controller.cut(request.label, metadata=request.metadata) as cut:
+            await filled(cut, self._body)
+        return _plain(cut.result.to_json())
+
+
+def _failed(request: AskedRequest, error: BaseException, why: str = "") -> AskedAnswer:
+    errors = list(_flat(error))
+    return AskedAnswer(
+        request_id=request.request_id,
+        ok=False,
+        errors=tuple((type(one).__name__, why or str(one)) for one in errors),
+        unproven=any(isinstance(one, _UNPROVEN) for one in errors),
+    )
+
+
+def _flat(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _flat(one)
+    else:
+        yield error
+
+
+def _plain(result: Mapping[str, object]) -> dict[str, JsonValue]:
+    plain: dict[str, JsonValue] = json.loads(json.dumps(result))
+    return plain
+
+
+def _key(name: str) -> ParticipantKey:
+    deployment, slash, participant = name.partition("/")
+    if not slash:
+        raise ConfigurationError(f"{name} names no participant; write deployment/name")
+    return ParticipantKey(deployment, participant)
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,122 @@
+"""``quiesce abort``, and a cut on demand: at a live controller, or by the command itself where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import Command, last_object
+from support.workload import TOKEN, Deployment, deployment
+
+from quiesce.controller import BlockingController, Controller, Cut, load_config
+from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.transport import HttpTransport, StaticTokenProvider
+
+TOKENS = StaticTokenProvider(TOKEN)
+
+
+@pytest.fixture(scope="module", params=[FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE], ids=str)
+def servers(request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    """Servers on which nothing runs."""
+    with deployment(fence=request.param) as here:
+        yield here
+
+
+@pytest.fixture
+def config(servers: Deployment, tmp_path: Path) -> Path:
+    """A configuration over them with a root of its own."""
+    return servers.write_config(tmp_path)
+
+
+def save(cut: Cut) -> None:
+    """The trainer's own part."""
+    (cut.directory / "trainer" / "weights").write_text("w")
+
+
+def test_a_live_controller_is_asked_for_the_cut(quiesce: Command, config: Path) -> None:
+    """It takes it, with its own part, once for one request id; without its consent it takes none."""
+    arguments = ("checkpoint", "--config", str(config), "--request-id", "q1", "--json")
+    with BlockingController.from_config(
+        load_config(config), on_completed=lambda _: (), on_asked_cut=save
+    ) as controller:
+        first = quiesce(*arguments)
+        assert first.exit_code == 0, first.stderr
+        assert last_object(first) == last_object(quiesce(*arguments))
+        (entry,) = controller.store.list()
+        assert (entry.wire_id, entry.label) == (last_object(first)["wire_id"], "cut-q1")
+        assert [file.path for file in controller.store.load("cut-q1").trainer] == ["trainer/weights"]
+        other = quiesce("checkpoint", "--config", str(config), "--request-id", "q1", "--label", "else")
+        assert (other.exit_code, "used before" in other.stderr) == (1, True)
+        shown = quiesce("checkpoint", "--config", str(config))
+        assert shown.stdout.startswith("published cut-2")
+    with BlockingController(load_config(config), tokens=TOKENS):
+        refused = quiesce("checkpoint", "--config", str(config), "--json")
+        assert refused.exit_code == 2
+        assert last_object(refused)["errors"][0]["type"] == "ConfigurationError"
+        assert "on_asked_cut" in refused.stderr
+
+
+def test_a_live_controllers_cut_is_aborted(quiesce: Command, config: Path, servers: Deployment) -> None:
+    """The command asks; the program's cut fails, and everybody is open."""
+    ended: list[BaseException] = []
+    inside, go = threading.Event(), threading.Event()
+
+    def program() -> None:
+        try:
+            with BlockingController(load_config(config), tokens=TOKENS) as controller, controller.cut("step-1"):
+                inside.set()
+                go.wait(30)
+        except Exception as error:  # noqa: BLE001 - looked at below
+            ended.append(error)
+
+    thread = threading.Thread(target=program)
+    thread.start()
+    assert inside.wait(30)
+    assert servers.phases() != {"idle"}
+    aborted = quiesce("abort", "--config", str(config))
+    assert aborted.exit_code == 0, aborted.stderr
+    assert "is aborted; everybody accepts work" in aborted.stdout
+    assert servers.phases() == {"idle"}
+    go.set()
+    thread.join(30)
+    assert "aborted on request" in str(ended[0])
+
+
+def test_who_is_held_by_an_unknown_id_is_named_and_then_reopened(
+    quiesce: Command, config: Path, servers: Deployment, tmp_path: Path
+) -> None:
+    """Without an id nobody is touched; with it whoever it holds is reopened."""
+
+    async def leave_held() -> str:
+        elsewhere = load_config(config).model_copy(update={"root": tmp_path / "elsewhere"})
+        network = HttpTransport(TOKENS)
+        controller = Controller(elsewhere, transport=network)
+        await controller.open()
+        cut = await controller.begin_cut("step-1")
+        await cut.prepare()
+        wire_id = cut.wire_id
+        await cut.close()
+        await network.aclose()
+        return wire_id
+
+    wire_id = asyncio.run(leave_held())
+    named = quiesce("abort", "--config", str(config), "--json")
+    assert named.exit_code == 3
+    ((held, who),) = last_object(named)["held"].items()
+    assert (held, sorted(who)) == (wire_id, ["main/agent", "main/policy_model", "main/tools"])
+    assert servers.phases() != {"idle"}
+    aborted = quiesce("abort", wire_id, "--config", str(config))
+    assert aborted.exit_code == 0, aborted.stderr
+    assert servers.phases() == {"idle"}
+    assert "main/agent was held and is open now" in aborted.stdout
+    nothing = quiesce("abort", "--config", str(config))
+    assert nothing.stdout == "nothing is open; nobody is held by a checkpoint\n"
+
+
+def test_an_id_that_cannot_be_one_is_wrong_usage(quiesce: Command, config: Path) -> None:
+    """Nobody is called."""
+    assert quiesce("abort", "../x", "--config", str(config)).exit_code == 2
+    assert quiesce("checkpoint", "--request-id", "a/b", "--config", str(config)).exit_code == 2
