@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from quiesce.diagrams.annotations import Annotations, Landmark, PathKind, annotations_from
@@ -65,11 +65,20 @@ def _transaction() -> Annotations[TransactionState, TransactionEvent]:
             **dict.fromkeys((event.RECOVER, event.PROBE_DUE, event.RETRY_REQUESTED), _RECOVERY),
         },
         inner={
-            running: f"runs release for everyone: see there for {IDLE_RESUME}"
+            running: (f"runs release for everyone; {IDLE_RESUME} there:", *_idle_resume())
             for running, phase in PHASE_OF.items()
             if phase in _REOPENING
         },
     )
+
+
+def _idle_resume() -> Iterator[str]:
+    """The steps of the landmark, each as what is answered and what is called then."""
+    landmark = next(one for one in _release().landmarks if one.name == IDLE_RESUME)
+    for number, step in enumerate(landmark.steps, start=1):
+        effects = [row.effects for row in RELEASE.rows if (row.source, row.event, row.target) == step]
+        calls = dict.fromkeys(effect for row in effects for effect in row if effect.startswith("call_"))
+        yield f"{number}. {step[1].value} / {', '.join(calls)}"
 
 
 def _participant() -> Annotations[ParticipantState, ParticipantEvent]:

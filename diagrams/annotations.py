@@ -54,8 +54,8 @@ class Annotations(Generic[S, E]):
     targets: Mapping[S, PathKind] = field(default_factory=dict)
     events: Mapping[E, PathKind] = field(default_factory=dict)
     landmarks: tuple[Landmark[S, E], ...] = ()
-    inner: Mapping[S, str] = field(default_factory=dict)
-    """State to one line on what goes on inside it, for example the machine that runs there."""
+    inner: Mapping[S, tuple[str, ...]] = field(default_factory=dict)
+    """State to lines on what goes on inside it, for example the machine that runs there."""
 
     def path_of(self, row: Row[S, E]) -> PathKind:
         """The path that a row belongs to."""

@@ -188,7 +188,7 @@ def _node(
         is_resting=state in table.resting,
         is_final=state in table.final,
         waits=_deadline(table.waiting.get(state, DeadlineClass.NONE)),
-        inner=one_line(notes.inner.get(state, "")),
+        inner=tuple(map(one_line, notes.inner.get(state, ()))),
         inside=tuple(_labels(notes, [one for one in staying if one.change is not Change.SAME])),
         hidden=hidden,
         path=path,

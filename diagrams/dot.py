@@ -29,7 +29,7 @@ _INDENT: Final = "    "
 _ARROW_CHARACTERS: Final = 34
 _BOX_CHARACTERS: Final = 44
 _LEFT: Final = '<BR ALIGN="LEFT"/>'
-_INNER: Final = f'<FONT COLOR="{STROKES[LANDMARK].color}"><I>{LANDMARK_MARK} {{}}</I></FONT>'
+_INNER: Final = f'<FONT COLOR="{STROKES[LANDMARK].color}"><I>{{}}</I></FONT>'
 _START: Final = "0"
 _LABEL: Final = "shape=plain, style=filled, fontsize=9"
 _PAGE: Final = 'rankdir=TB, outputorder=edgesfirst, bgcolor="white", nodesep=0.35, ranksep=0.45, pad=0.3'
@@ -69,9 +69,10 @@ def _title(drawing: Drawing) -> str:
 def _node(node: Node) -> str:
     head = [f"<B>{xml_text(node.title)}</B>"]
     head += [f"waits @{xml_text(node.waits)}"] if node.waits else []
-    head += [_INNER.format(xml_text(node.inner))] if node.inner else []
+    head += [_INNER.format(xml_text(f"{LANDMARK_MARK} {line}")) for line in node.inner[:1]]
     head += [node.hidden_text] if node.hidden else []
-    inside = [_tinted(label, line) for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
+    inside = [_INNER.format(xml_text(line)) for line in node.inner[1:]]
+    inside += [_tinted(label, line) for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
     inside += [xml_text(title) for title in node.gathers]
     small = f'<FONT POINT-SIZE="9">{_stack(inside)}</FONT>' if inside else ""
     label = f"<{'<BR/>'.join(head)}{'<BR/>' if small else ''}{small}>"

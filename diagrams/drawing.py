@@ -69,7 +69,7 @@ class Node:
         name: an identifier that every format takes.
         title: what the table calls it, on one line.
         waits: the deadline class that bounds a wait there, or nothing.
-        inner: what goes on inside, or nothing.
+        inner: what goes on inside, in lines.
         inside: steps that stay in the state.
         hidden: how many rows lead from here to states that are not drawn, or from them to here.
         gathers: titles of the states that this box stands for; a state's own box stands for none.
@@ -81,7 +81,7 @@ class Node:
     is_resting: bool = False
     is_final: bool = False
     waits: str = ""
-    inner: str = ""
+    inner: tuple[str, ...] = ()
     inside: tuple[Label, ...] = ()
     hidden: int = 0
     path: PathKind = PathKind.PLAIN

@@ -64,7 +64,7 @@ def _node(node: Node) -> Iterator[str]:
     border = f" ##[{'dashed' if node.is_resting else 'bold'}]" if node.is_resting or node.is_final else ""
     yield f'state "{plantuml_text(node.title)}" as {node.name}{f" <<{kind}>>" if kind else ""}{border}'
     found = [f"waits @{plantuml_text(node.waits)}"] if node.waits else []
-    found += [f"{LANDMARK_MARK} {plantuml_text(node.inner)}"] if node.inner else []
+    found += [plantuml_text(f"{LANDMARK_MARK} {line}" if line is node.inner[0] else line) for line in node.inner]
     found += [plantuml_text(title) for title in node.gathers]
     found += [line for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
     found += [node.hidden_text] if node.hidden else []

@@ -59,7 +59,7 @@ def test_annotations_fit_their_tables(sheet: object) -> None:
         Annotations(steps={(_State.OPEN, _Event.OIL, _State.SHUT): PathKind.HAPPY}),
         Annotations(events={_Event.NOBODY: PathKind.HAPPY}),
         Annotations(targets={_State.NOWHERE: PathKind.HAPPY}),
-        Annotations(inner={_State.NOWHERE: "something"}),
+        Annotations(inner={_State.NOWHERE: ("something",)}),
         Annotations(landmarks=(Landmark("a way", ((_State.OPEN, _Event.OIL, _State.SHUT),)),)),
     ],
 )
@@ -112,8 +112,16 @@ def test_the_idle_resume_is_a_landmark_in_three_steps() -> None:
         "the IDLE resume 2/3": ("inspecting", "closing"),
         "the IDLE resume 3/3": ("closing", "releasing"),
     }
-    says = {node.name for node in draw(TRANSACTION).nodes if "the IDLE resume" in node.inner}
-    assert says == {"resuming", "aborting", "publish_unknown"}
+    says = {node.name: node.inner for node in draw(TRANSACTION).nodes if node.inner}
+    assert set(says) == {"resuming", "aborting", "publish_unknown"}
+    assert set(says.values()) == {
+        (
+            "runs release for everyone; the IDLE resume there:",
+            "1. wrong_phase / call_inspect",
+            "2. read_open / call_healing_close",
+            "3. closed / call_release",
+        )
+    }
 
 
 def test_a_table_of_ones_own_is_classified_by_what_it_says() -> None:

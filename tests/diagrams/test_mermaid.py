@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.mermaid import Label, Picture, read_label, read_picture, sources
-from support.programs import needs_npm, run_node
+from support.programs import CHROMIUM, needs, needs_npm, node_folder, run_node, run_program
 from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import render_mermaid, sheets
@@ -36,7 +38,7 @@ def drawn_steps(picture: Picture) -> Counter[Step]:
     for state, lines in picture.boxes.items():
         title = picture.titles[state]
         for line in lines:
-            if not line.startswith(("waits @", "runs ")):
+            if not line.startswith(("waits @", "runs ", "1. ", "2. ", "3. ")):
                 found.update(_taken_down(title, title, read_label(line)))
     return found
 
@@ -161,6 +163,54 @@ def test_mermaid_itself_reads_every_picture() -> None:
     assert isinstance(said, list)
     assert set(said[:-1]) == {"stateDiagram", "sequence"}
     assert "Parse error" in said[-1]
+
+
+_LABELS = """<body><div id="at"></div><script src="MERMAID"></script><script>
+const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+  && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+async function look() {
+  const found = {};
+  mermaid.initialize({ startOnLoad: false });
+  for (const [name, text] of Object.entries(PICTURES)) {
+    at.innerHTML = (await mermaid.render("drawn", text)).svg;
+    const all = [...at.querySelectorAll(".node, .edgeLabel")].filter((one) => !one.querySelector(".edgeLabel"));
+    const boxes = all.map((one) => one.getBoundingClientRect());
+    const seen = boxes.filter((box) => box.width > 2);
+    found[name] = [seen.length, seen.flatMap((a, i) => seen.slice(i + 1).filter((b) => over(a, b))).length];
+  }
+  document.title = JSON.stringify(found);
+}
+look();
+</script></body>"""
+
+
+@needs(CHROMIUM)
+@needs_npm("mermaid@11")
+def test_nothing_lies_over_anything(tmp_path: Path) -> None:
+    """As Mermaid lays our pictures out in a browser, no box and no label of an arrow overlaps another."""
+    folder = node_folder("mermaid")
+    assert folder is not None
+    drawn = {sheet.name: sheet.mermaid() for sheet in sheets() if sheet.table is not None}
+    page = _LABELS.replace("MERMAID", (folder / "dist" / "mermaid.min.js").as_uri())
+    path = tmp_path / "page.html"
+    path.write_text(page.replace("PICTURES", json.dumps(drawn).replace("<", "\\u003c")), encoding="utf-8")
+    dom = run_program(
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=200000",
+        "--dump-dom",
+        path.as_uri(),
+    )
+    title = re.search("<title>(.*?)</title>", dom)
+    assert title is not None
+    found = json.loads(title[1])
+    assert set(found) == set(drawn)
+    assert all(boxes >= 2 for boxes, _ in found.values())
+    assert {name: overlaps for name, (_, overlaps) in found.items() if overlaps} == {}
 
 
 def test_the_bytes_do_not_depend_on_the_process() -> None:

@@ -13,13 +13,16 @@ V = TypeVar("V")
 _IDENTIFIER = r"[a-z][a-z0-9_]*"
 _ENTITY = re.compile(r"#(\d+);")
 _STATE = re.compile(rf'state "([^"]+)" as ({_IDENTIFIER})')
+_STEP_CLASS = "step"
 _BOX = re.compile(rf"({_IDENTIFIER}) : (.+)")
 _ARROW = re.compile(rf"({_IDENTIFIER}) --> ({_IDENTIFIER}) : (.+)")
+_HALF = re.compile(rf"({_IDENTIFIER}) --> ({_IDENTIFIER})")
 _START = re.compile(rf"\[\*\] --> ({_IDENTIFIER})")
 _END = re.compile(rf"({_IDENTIFIER}) --> \[\*\]")
 _CLASS_DEFINITION = re.compile(r"classDef ([a-z]+) [a-z0-9:, #-]+")
 _CLASS = re.compile(rf"class ({_IDENTIFIER}(?:,{_IDENTIFIER})*) ([a-z]+)")
 _HARMLESS = re.compile(r"(?:[ !()+,./=?@\[\]•'✓✗↺★–-]|[^\W_]|(?<=[^\W_])_(?=[^\W_])|#\d+;)*")
+_GAPS = re.compile(r'%%\{init: \{"state": \{"nodeSpacing": \d+, "rankSpacing": \d+\}\}\}%%')
 _LEGEND = re.compile(r"%% [^\n]+")
 _LABEL = re.compile(
     r"(?:★ (?P<landmark>[^:]+): )?(?:(?P<path>[✓✗↺]) )?(?P<events>[^\[/@]+?)"
@@ -50,6 +53,10 @@ class Picture:
     arrows: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     starts: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
+    halves: list[tuple[str, str]] = field(default_factory=list)
+    """Arrows without a label: into a box that says what an arrow reads, and out of it."""
+    steps: dict[str, str] = field(default_factory=dict)
+    """Such a box's identifier, to the class that colors it."""
     styles: set[str] = field(default_factory=set)
     classes: dict[str, list[str]] = field(default_factory=dict)
 
@@ -69,6 +76,7 @@ def read_picture(text: str) -> Picture:
             raise ValueError(line)
         _read_line(picture, line[4:])
     _check_names(picture)
+    _join_halves(picture)
     return picture
 
 
@@ -114,7 +122,21 @@ def _read_line(picture: Picture, line: str) -> None:
 
 
 def _read_state(picture: Picture, found: re.Match[str]) -> None:
-    _once(picture.titles, found[2], shown(found[1]))
+    _once(picture.titles, found[2], " ".join(shown(line) for line in found[1].split("<br/>")))
+
+
+def _join_halves(picture: Picture) -> None:
+    """Each box of a step is the label of one arrow from where the half before it begins to where the other ends."""
+    for kind in [kind for kind in picture.classes if kind.startswith(_STEP_CLASS)]:
+        picture.steps.update(dict.fromkeys(picture.classes.pop(kind), kind))
+    into = {target: source for source, target in picture.halves if target in picture.steps}
+    out = {source: target for source, target in picture.halves if source in picture.steps}
+    if not set(into) == set(out) == set(picture.steps) or len(picture.halves) != 2 * len(picture.steps):
+        raise ValueError(picture.halves)
+    for step in picture.steps:
+        first, *others = re.split(r"(?:^| )• ", picture.titles.pop(step))
+        labels = [label for label in (first, *others) if label]
+        picture.arrows.setdefault((into[step], out[step]), []).extend(labels)
 
 
 def _read_arrow(picture: Picture, found: re.Match[str]) -> None:
@@ -143,9 +165,11 @@ def _once(found: dict[K, V], key: K, value: V) -> None:
 _GATHERING = ("any of", "any but", "any state")
 _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[Picture, re.Match[str]], None]], ...] = (
     (re.compile("direction TB"), lambda _picture, _found: None),
+    (_GAPS, lambda _picture, _found: None),
     (_LEGEND, lambda _picture, _found: None),
     (_STATE, _read_state),
     (_ARROW, _read_arrow),
+    (_HALF, lambda picture, found: picture.halves.append((found[1], found[2]))),
     (_START, lambda picture, found: picture.starts.append(found[1])),
     (_END, lambda picture, found: picture.ends.append(found[1])),
     (_BOX, _read_box),
@@ -156,6 +180,7 @@ _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[Picture, re.Match[str]], None]]
 
 def _check_names(picture: Picture) -> None:
     used = {name for pair in picture.arrows for name in pair} | set(picture.boxes)
+    used |= {name for pair in picture.halves for name in pair}
     used |= {*picture.starts, *picture.ends, *(name for names in picture.classes.values() for name in names)}
     if strange := used - set(picture.titles):
         raise ValueError(strange)
