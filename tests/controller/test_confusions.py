@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import secrets
@@ -241,11 +242,12 @@ async def test_a_name_that_is_a_path_is_refused_everywhere(tmp_path: Path, name:
 # exports that are not what was said
 
 
-async def a_rollout_and_a_session(fleet: Fleet) -> None:
+async def a_rollout_and_a_session(fleet: Fleet) -> asyncio.Task[None]:
     """Something to export at the agent and at the tools."""
-    fleet.rollout("r0", 400)
+    rollout = fleet.rollout("r0", 400)
     await fleet.seed_session("r0")
     await fleet.clock.sleep(1.5)
+    return rollout
 
 
 def become_a_link(mine: Path, other: Path) -> None:
@@ -275,7 +277,7 @@ EXPORT_LIES: dict[str, Callable[[Path, Path], object]] = {
 async def test_a_commit_whose_files_are_not_there_publishes_nothing(tmp_path: Path, lie: str) -> None:
     """Aborted with participant, file and reason; everybody is resumed, and the next cut works (F-46)."""
     fleet = Fleet()
-    await a_rollout_and_a_session(fleet)
+    rollout = await a_rollout_and_a_session(fleet)
 
     def spoil(reply: ControlReply, request: ControlRequest) -> ControlReply:
         directory = Path(json.loads(request.body or b"{}")["checkpoint_dir"])
@@ -295,6 +297,7 @@ async def test_a_commit_whose_files_are_not_there_publishes_nothing(tmp_path: Pa
         async with controller.cut("step-2"):
             pass
         assert [entry.label for entry in controller.store.list()] == ["step-2"]
+    rollout.cancel()
 
 
 # a file system that folds case
@@ -305,7 +308,7 @@ async def test_a_file_system_that_folds_case_confuses_nothing(tmp_path: Path, mo
     """Ids that differ in case only never meet; cuts, restores, lists and pruning work there as anywhere (F-44)."""
     files = FoldingFiles(tmp_path)
     fleet = Fleet()
-    await a_rollout_and_a_session(fleet)
+    rollout = await a_rollout_and_a_session(fleet)
     async with fleet.controller(tmp_path, files=files, on_completed=keep) as controller:
         nonces = itertools.cycle(["0badcafe"])
         with monkeypatch.context() as patched:
@@ -329,6 +332,7 @@ async def test_a_file_system_that_folds_case_confuses_nothing(tmp_path: Path, mo
             assert (restored.directory / "trainer" / "Weights").read_text() == "w"
         assert (await controller.prune(keep=1)).removed == ("Step-0badcafe",)
         assert [entry.label for entry in await controller.snapshots()] == ["step"]
+    rollout.cancel()
 
 
 @virtual_time
