@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # a folder of scripts, no packag
 import control_cpu
 import diagram_speed
 import explorer_speed
+import fuzz_speed
 import journal_groups
 import reply_memory
 import spin_beside
@@ -39,6 +40,7 @@ def main() -> int:
         *explorer_speed.measure(),
         *spin_beside.measure(),
         *diagram_speed.measure(),
+        *fuzz_speed.measure(),
     ]
     if as_json:
         for row in rows:
