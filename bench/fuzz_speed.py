@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests")]  # folders of scripts, no packages
+sys.path.insert(0, str(Path(__file__).parent))  # folders of scripts, no packages
+sys.path.insert(1, str(Path(__file__).parents[1] / "tests"))
 
 from measured import Measured
 from support.planted import PLANTED, Planted
