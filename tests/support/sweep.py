@@ -24,7 +24,7 @@ from quiesce.participants.identity import AttemptId
 from quiesce.transport.faults import CallSite, Fault, FaultPlan
 from quiesce.transport.faulty import FaultyTransport
 
-__all__ = ["saved_snapshot", "swept_cut", "swept_restore"]
+__all__ = ["saved_snapshot", "successors", "swept_cut", "swept_restore"]
 
 RETRIES = 4
 LABEL = "first"
