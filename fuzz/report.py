@@ -143,7 +143,7 @@ def _lines(report: ParticipantReport) -> list[str]:
     lines = [f"{who}: {report.verdict.value}" + (f": {report.reason}" if report.reason else "")]
     for violation in report.violations:
         lines += _violation_lines(violation)
-    if report.verdict is Verdict.TESTED or report.calls:
+    if report.verdict is Verdict.TESTED or report.sequences:
         others = len(report.violations) - len(report.errors)
         lines.append(
             f"  {len(report.held)} rules held, {len(report.errors)} broken, {others} warnings or known, "

@@ -26,7 +26,7 @@ from quiesce.fuzz.seen import OK, Seen
 from quiesce.fuzz.steps import Bearer, CallStep, Deadline, Operation, Roots, Send, Step, Until, WorkStep
 from quiesce.fuzz.subject import EVENT_OF
 from quiesce.fuzz.surroundings import Surroundings
-from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.verdicts import LATE_SHARE, Verdict
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Asked, Wording
 from quiesce.fuzz.work_steps import WorkSteps
@@ -36,8 +36,6 @@ from quiesce.participants.identity import AttemptId
 
 __all__ = ["Run"]
 
-LATE_SHARE: Final = 0.9
-"""A call that came to nothing after this much of its time-out was not answered in time."""
 _PASSED: Final = frozenset({Deadline.PAST, Deadline.ZERO})
 _ACKNOWLEDGEMENTS: Final = frozenset({Operation.ACKNOWLEDGE, Operation.ACKNOWLEDGE_COMPLETED})
 _CLOSING: Final = frozenset({Operation.PREPARE, Operation.RESTORE})

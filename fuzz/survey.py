@@ -25,7 +25,7 @@ from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
 from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject, routes_for
-from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.verdicts import Verdict, verdict_on
 from quiesce.fuzz.wording import OWN_NAMES, REPLY_BODY_CAP
 from quiesce.participants.capabilities import AdmissionState, CheckpointMode, Component, Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
@@ -37,6 +37,8 @@ from quiesce.transport.port import ControlRequest
 
 __all__ = ["Found", "Survey"]
 
+PATIENCE: Final = 2
+"""For how many times ``answer_s`` an answer is waited for."""
 CLOSED_S_MAX: Final = 1.0
 """For how long a server is closed at most, to see whether it has live work."""
 UNAUTHORIZED: Final = frozenset({401, 403})
@@ -85,6 +87,7 @@ class Survey:
     allow_restore: bool = False
     answer_s: float = 10.0
     _findings: list[Finding] = field(default_factory=list, init=False)
+    _sent_at: float = field(default=0.0, init=False)
 
     async def look(self) -> Found:
         """Find out who it is. Never raises for what a server does."""
@@ -93,7 +96,9 @@ class Survey:
         except NeverSent as error:
             return Found(Verdict.UNREACHABLE, f"{error.reason}; check that the server runs and that its URL is right")
         except Unreachable as error:
-            return Found(Verdict.HANGS, f"{error.call} is not answered: {error.reason}")
+            waited_s = self.line.clock.monotonic() - self._sent_at
+            verdict = verdict_on(error, waited_s=waited_s, timeout_s=self.answer_s * PATIENCE)
+            return Found(verdict, f"{error.call} is not answered as it should be: {error.reason}")
 
     async def _look(self) -> Found:
         seen = await self._get(ROUTE_BY_NAME["capabilities"].path)
@@ -288,13 +293,15 @@ class Survey:
             participant=self.url,
             method=method,
             url=self.url.rstrip("/") + path,
-            timeout_s=self.answer_s * 2,
+            timeout_s=self.answer_s * PATIENCE,
             query=query,
             body=None if body is None else json.dumps(body).encode(),
             headers={} if body is None else {"content-type": "application/json"},
             authorized=authorized,
             body_cap=REPLY_BODY_CAP,
         )
+        await self.line.free()
+        self._sent_at = self.line.clock.monotonic()
         return await self.line.send(request)
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["Verdict"]
+from quiesce.participants.errors import NeverSent, Unreachable
+
+__all__ = ["LATE_SHARE", "Verdict", "verdict_on"]
+
+LATE_SHARE: Final = 0.9
+"""A call that came to nothing after this much of its time-out was not answered in time."""
 
 
 class Verdict(StrEnum):
@@ -16,7 +22,6 @@ class Verdict(StrEnum):
     UNREACHABLE = "unreachable"
     NOT_A_PARTICIPANT = "not a participant"
     OTHER_DIALECT = "speaks another dialect"
-    GARBAGE = "answers garbage"
     TAKES_NO_PART = "takes no part"
     TOKEN_REFUSED = "token refused"  # noqa: S105 - the name of a verdict
     UNMANAGED = "unmanaged workers"
@@ -24,7 +29,8 @@ class Verdict(StrEnum):
     LIVE_WORK = "has live work"
     OWES_RESTORE = "owes a restore"
 
-    # it was lost on the way, and nobody can say whether it accepts work
+    # it was never understood, or lost on the way: nobody can say whether it accepts work
+    GARBAGE = "answers garbage"
     DIED = "died"
     HANGS = "hangs"
     LEFT_CLOSED = "left closed"
@@ -37,9 +43,16 @@ class Verdict(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether something went wrong that is not the way in which the test was asked for."""
-        return self in {Verdict.UNREACHABLE, Verdict.GARBAGE} or self.in_doubt
+        return self is Verdict.UNREACHABLE or self.in_doubt
 
     @property
     def in_doubt(self) -> bool:
         """Whether it could not be proven that the participant accepts work."""
-        return self in {Verdict.DIED, Verdict.HANGS, Verdict.LEFT_CLOSED}
+        return self in {Verdict.DIED, Verdict.HANGS, Verdict.LEFT_CLOSED, Verdict.GARBAGE}
+
+
+def verdict_on(error: Unreachable, *, waited_s: float, timeout_s: float) -> Verdict:
+    """What a participant is that answers not even the capabilities: gone, silent, or no speaker of HTTP."""
+    if isinstance(error, NeverSent):
+        return Verdict.DIED
+    return Verdict.HANGS if waited_s >= timeout_s * LATE_SHARE else Verdict.GARBAGE

@@ -13,10 +13,10 @@ from quiesce.fuzz.line import Line
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import OK, Seen
 from quiesce.fuzz.steps import CallStep, Operation
-from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.verdicts import Verdict, verdict_on
 from quiesce.fuzz.wording import Bindings, Wording
 from quiesce.participants.dialects.gym_a import wire
-from quiesce.participants.errors import NeverSent, Unreachable
+from quiesce.participants.errors import Unreachable
 from quiesce.participants.validation import first_problems
 
 __all__ = ["Watch"]
@@ -53,10 +53,13 @@ class Watch:
 
     async def answers(self, error: Unreachable) -> bool:
         """Whether it is still there after a call came to nothing."""
+        request, clock = self._wording.asked(_LOOK, 0.0, {}).request, self._place.clock
+        await self._line.free()
+        asked_at = clock.monotonic()
         try:
-            await self._line.send(self._wording.asked(_LOOK, 0.0, {}).request)
+            await self._line.send(request)
         except Unreachable as later:
-            verdict = Verdict.DIED if isinstance(later, NeverSent) else Verdict.HANGS
+            verdict = verdict_on(later, waited_s=clock.monotonic() - asked_at, timeout_s=request.timeout_s)
             self.lost(verdict, f"it does not answer any more: {error.reason}; then: {later.reason}")
             return False
         return True
