@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from quiesce.cli.asked import asked
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened, patience_with_a_cut
 from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
-from quiesce.cli.running import fail_with, run
+from quiesce.cli.running import Interrupted, fail_with, run
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.errors import RootHeld
 from quiesce.controller.ports import CompletedResult
@@ -69,11 +70,9 @@ def _checkpoint(
         settings = load_config(config)
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
-    ended = f"everybody accepts work; whether the snapshot was published says `quiesce verify {named}`"
     result = run(
         lambda: _cut_or_asked(settings, named, kept, request_id, acknowledges=acknowledge_completed),
         as_json=as_json,
-        when_ended=ended,
         patience=patience_with_a_cut(settings),
     )
     if as_json:
@@ -95,8 +94,14 @@ async def _cut(config: Config, label: str, metadata: dict[str, JsonValue], *, ac
     console = Console(stderr=True)
     async with opened(config, on_completed=_receipts if acknowledges else None) as controller:
         cut = controller.cut(label, metadata=metadata)
-        async with shown(console, f"cut {label}", cut.progress), cut:
-            pass  # there is no trainer here; what the participants export is all
+        try:
+            async with shown(console, f"cut {label}", cut.progress), cut:
+                pass  # there is no trainer here; what the participants export is all
+        except asyncio.CancelledError:
+            if controller.unsettled is not None:
+                raise
+            published = f"{cut.wire_id} was published before" if cut.is_published else "nothing was published"
+            raise Interrupted(f"interrupted; everybody accepts work; {published}") from None
         return cut.result
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from quiesce.cli.asked import AskedInVain
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
-from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, Unacknowledged
+from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, Unacknowledged, UnexpectedFence
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, TopologyError
 
@@ -24,7 +24,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         in_discovery = isinstance(error, DiscoveryFailed)
         codes = [_code_in_discovery(one) if in_discovery else exit_code_of(one) for one in error.exceptions]
         return next(code for code in (ExitCode.IN_DOUBT, ExitCode.FAILED, ExitCode.USAGE) if code in codes)
-    if isinstance(error, _UNPROVEN):
+    if isinstance(error, _UNPROVEN) or (isinstance(error, UnexpectedFence) and error.is_left_closed):
         return ExitCode.IN_DOUBT
     if isinstance(error, ConfigurationError | TopologyError):
         return ExitCode.USAGE
@@ -60,6 +60,8 @@ def described(error: BaseException) -> dict[str, object]:
             found["errors"] = [{"type": kind, "error": text} for kind, text in error.answer.errors]
         case InDoubt():
             found |= {"wire_id": error.wire_id, "published": error.published, "owed": _named(error.owed)}
+        case UnexpectedFence():
+            found |= {"participant": error.participant, "phase": error.phase, "holder": error.holder}
         case RestoreFailed():
             found |= {"wire_id": error.wire_id, "failed": _named(error.failed)}
             found |= {"restored": _keys(error.restored), "untouched": _keys(error.untouched)}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from quiesce.cli.logs import LogFormat, LogLevel, configure_logs
+from quiesce.cli.output import ExitCode, emit_json
+from quiesce.cli.standard_output import OutputLost, TellingOutput, give_up_output
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -85,7 +88,20 @@ def _options(
 
 def main() -> None:
     """Run the command that the arguments name."""
-    app()
+    sys.stdout = cast("TextIO", TellingOutput(sys.stdout))
+    try:
+        app()
+    except OutputLost as lost:
+        give_up_output()
+        stands = "what was done before stands; `quiesce list` and `quiesce discover` show it"
+        typer.echo(f"quiesce: {lost}; {stands}", err=True)
+        sys.exit(ExitCode.FAILED)
+    except SystemExit as end:
+        # an error of usage is met before any command could have told it in JSON
+        usage = getattr(end.__context__, "format_message", None)
+        if usage is not None and "--json" in sys.argv[1:]:
+            emit_json({"ok": False, "error": usage(), "type": "UsageError"})
+        raise
 
 
 if __name__ == "__main__":

@@ -47,5 +47,6 @@ async def opened(config: Config, *, on_completed: OnCompleted | None = None) -> 
         except asyncio.CancelledError:
             held = controller.unsettled.held() if controller.unsettled is not None else None
             if held is not None:
+                held.add_note("it was interrupted")
                 raise held from None
             raise

@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """It was called wrongly and did nothing."""
     IN_DOUBT = 3
-    """Somebody could not be proven to accept work."""
+    """Somebody could not be proven to accept work, or is held closed, by us or by somebody else."""
 
 
 def emit_json(result: Mapping[str, object]) -> None:

@@ -34,6 +34,10 @@ _STYLES: Final = {
     ParticipantState.ABORTED: "red",
 }
 
+_WORDS: Final = {ParticipantState.UNKNOWN: "asked"}
+"""What it means to whoever watches that the outcome of a call is not known yet."""
+_ITS_ANSWER: Final = "its answer"
+
 
 @contextlib.asynccontextmanager
 async def shown(console: Console, title: str, progress: Progress) -> AsyncIterator[None]:
@@ -78,7 +82,8 @@ class DrainView:
         for key, (state, drain) in self._progress().items():
             since_s = self._seen(key, state, now_s)
             waits = _open_work(state, drain)
-            table.add_row(str(key), Text(state.value, _STYLES[state]), f"{now_s - since_s:.1f} s", waits)
+            word = Text(_WORDS.get(state, state.value), _STYLES[state])
+            table.add_row(str(key), word, f"{now_s - since_s:.1f} s", waits)
         return table
 
     def _seen(self, key: ParticipantKey, state: ParticipantState, now_s: float) -> float:
@@ -90,8 +95,10 @@ class DrainView:
 
 
 def _open_work(state: ParticipantState, drain: DrainProgress | None) -> str:
-    if drain is None or state not in (ParticipantState.DRAINING, ParticipantState.UNKNOWN):
+    if state not in (ParticipantState.DRAINING, ParticipantState.UNKNOWN):
         return ""
+    if drain is None:
+        return _ITS_ANSWER
     calls = [f"{call.rollout_id or 'a call'} {call.age_s:.1f} s" for call in drain.inflight]
     blocked = [f"{blocker.attempt.rollout_id} {blocker.age_s:.1f} s" for blocker in drain.blockers]
     named = [*calls, *blocked]

@@ -13,10 +13,14 @@ import typer
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.fsm.errors import QuiesceError
 
-__all__ = ["Patience", "fail_with", "run"]
+__all__ = ["Interrupted", "Patience", "fail_with", "run"]
 
 T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(QuiesceError):
+    """The command was asked to end and has ended well; the text says how things are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ def run(
 ) -> T:
     """Run ``work`` to its end and give its result.
 
-    ``when_ended`` says how things are when it was interrupted and has ended well.
+    ``when_ended`` says how things are when it was interrupted and has ended well; work that knows more of that raises
+    Interrupted instead.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
     command at once. A signal of ``patience`` cancels it only if it has not ended by itself in that time, however often
@@ -45,7 +50,7 @@ def run(
     try:
         return asyncio.run(_cancellable(work, patience))
     except asyncio.CancelledError:
-        fail(f"interrupted; {when_ended}", ExitCode.FAILED, as_json=as_json, type="Interrupted")
+        fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json)
     except KeyboardInterrupt:
         left = "left at once; somebody may still be closed: look with `quiesce discover`"
         fail(left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")

@@ -33,7 +33,7 @@ from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
-from quiesce.controller.discovery import Discovered
+from quiesce.controller.discovery import Discovered, DiscoveryFailed
 from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured, read_gym_sources
@@ -61,7 +61,7 @@ from quiesce.participants.identity import check_label
 from quiesce.transport.http import HttpTransport
 from quiesce.transport.logs import log_named
 from quiesce.transport.port import Transport
-from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider
+from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider, note_without_token
 
 __all__ = ["Controller"]
 
@@ -186,6 +186,8 @@ class Controller:
         return self._recovered
 
     async def _take_root(self) -> None:
+        if self.config.enabled and self._given_transport is None:
+            await note_without_token(self._tokens)  # what is no token is refused before anything else is tried
         await asyncio.to_thread(self.store.prepare)
         self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
         try:
@@ -233,8 +235,15 @@ class Controller:
         return self._discovered or Discovered((), {}, ("the configuration is not enabled; nobody was asked",))
 
     async def _discover(self) -> None:
-        if self.config.enabled:
+        if not self.config.enabled:
+            return
+        without_token = await note_without_token(self._tokens) if self._given_transport is None else ""
+        try:
             self._listed, self._discovered = await discover_configured(self.config, self._connect(), self._clock)
+        except DiscoveryFailed as error:
+            if without_token:
+                error.add_note(without_token)
+            raise
 
     def _connect(self) -> Transport:
         if self._transport is None:

@@ -17,7 +17,7 @@ from quiesce.controller.files import FileKind, FileSystem, storage_errors
 from quiesce.controller.publishing import MANIFEST_BYTES_MAX
 from quiesce.controller.root_layout import SNAPSHOT_MANIFEST, RootLayout
 from quiesce.participants.errors import InvalidIdentity, SnapshotInvalid
-from quiesce.participants.excerpts import escaped
+from quiesce.participants.excerpts import escaped, printable
 from quiesce.participants.identity import check_identity
 from quiesce.participants.manifest import deployment_folder, load_manifest
 from quiesce.participants.manifest_models import SnapshotManifest
@@ -252,13 +252,14 @@ def _newest_first(entry: SnapshotEntry) -> tuple[float, str]:
 def _what_there_is(layout: RootLayout, entries: tuple[SnapshotEntry, ...]) -> str:
     valid = [f"{entry.label} ({entry.wire_id})" for entry in entries if entry.state is SnapshotState.VALID]
     others = [
-        f"{escaped(entry.wire_id)} is {entry.state.value}"
+        f"{escaped(entry.wire_id)} is {entry.state.value} ({printable(entry.reason)})"
         for entry in entries
         if entry.state is not SnapshotState.VALID
     ]
     if not entries:
         return f"there is no snapshot in {layout.snapshots}"
-    return f"there is no valid snapshot of that name; valid: {_some(valid)}; not valid: {_some(others)}"
+    told = f"there is no valid snapshot of that name; valid: {_some(valid)}; not valid: {_some(others)}"
+    return f"{told}. What is not valid cannot be restored; restore another one" if others else told
 
 
 def _some(names: list[str]) -> str:

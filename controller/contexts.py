@@ -157,6 +157,11 @@ class Cut(_Context[PhasedCut | TrainerOnlyCut, CutResult]):
         """Where the snapshot is put together; put the trainer's own part into ``directory / "trainer"``."""
         return self._opened.directory
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the snapshot stands and everybody accepts work; also where the caller was cancelled meanwhile."""
+        return self._phased is not None and self._phased.is_published
+
     async def _begin(self) -> PhasedCut | TrainerOnlyCut:
         if self._controller.config.enabled:
             return await self._controller.begin_cut(self.label, metadata=self._metadata)

@@ -119,12 +119,14 @@ class UnexpectedFence(QuiesceError):
         participant: which.
         phase: the phase that it reads.
         holder: the checkpoint id that holds it, or None.
+        is_left_closed: whether it is not ours to open, so that it accepts no work now.
     """
 
-    def __init__(self, participant: str, *, phase: str, holder: str | None, advice: str) -> None:
+    def __init__(self, participant: str, *, phase: str, holder: str | None, advice: str, is_left_closed: bool) -> None:
         self.participant = participant
         self.phase = phase
         self.holder = holder
+        self.is_left_closed = is_left_closed
         held = f"held by checkpoint {escaped(holder)}" if holder is not None else "held by no checkpoint"
         super().__init__(f"{participant} is {held} (phase {phase}): {advice}")
 

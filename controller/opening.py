@@ -29,6 +29,7 @@ from quiesce.controller.runner import RunnerPorts, TransactionRunner
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.staging import Staged
 from quiesce.fsm.engine import Engine
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.transaction import MemberSpec, Plan
 from quiesce.fsm.vocabulary import ParticipantKey, Role
@@ -95,10 +96,14 @@ class Opening:
             SnapshotInvalid: no such snapshot, or a file of it differs.
             TopologyError: the participants are not those of the snapshot.
         """
-        snapshot = await asyncio.to_thread(self.store.resolve, label)
-        manifest = snapshot.manifest
-        check_fits(manifest, self._found().topologies)
-        await asyncio.to_thread(self.store.prove, snapshot)
+        try:
+            snapshot = await asyncio.to_thread(self.store.resolve, label)
+            manifest = snapshot.manifest
+            check_fits(manifest, self._found().topologies)
+            await asyncio.to_thread(self.store.prove, snapshot)
+        except QuiesceError as error:
+            error.add_note("nobody was called for this restore; everything is as it was")
+            raise
         fleet = self.fleet()
         storage = RestoreStorage(snapshot.directory, manifest)
         source = RestoreSource(manifest.checkpoint_id, saved_receipts(manifest))

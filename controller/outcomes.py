@@ -34,10 +34,20 @@ def error_of(
     way stands in the error's notes.
     """
     error = _error_of(wire_id, state, ledger, budgets, stood)
-    for note in ledger.notes:
+    for note in [*ledger.notes, *_how_it_was_left(state, ledger, error)]:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
     return error
+
+
+def _how_it_was_left(state: State, ledger: Ledger, error: Exception) -> list[str]:
+    """Whoever reads why a transaction failed wants to know next whether anything is left of it."""
+    if state.transaction is not _S.ABORTED or isinstance(error, CutAborted):
+        return []
+    published = "" if state.plan.is_restore else "nothing was published, and "
+    if ledger.left == _S.PREFLIGHT:
+        return [f"{published}nobody was paused for it"]
+    return [f"{published}everybody accepts work again"]
 
 
 def _error_of(
@@ -95,6 +105,7 @@ def _refusal(key: ParticipantKey, answer: Answer | None, ledger: Ledger, phase: 
         phase=live.phase.value,
         holder=live.active_checkpoint_id,
         advice=_advice(answer.outcome, before_the_cut=phase == _S.PREFLIGHT),
+        is_left_closed=phase == _S.PREFLIGHT or answer.outcome is Outcome.HELD_BY_OTHER,
     )
 
 
@@ -102,7 +113,9 @@ def _advice(outcome: Outcome, *, before_the_cut: bool) -> str:
     if outcome is Outcome.ORPHAN_FENCE:
         return "a resume under an unused id opens it, or a restart"
     if before_the_cut:
-        return "that is not ours and was left as it is; resume it under that id, or wait for it to end"
+        return (
+            "that is not ours and was left as it is; wait for it to end, or reopen it with `quiesce abort` and that id"
+        )
     if outcome is Outcome.OPEN:
         return "it no longer stands at the cut; the participant was restarted, or somebody else resumed it"
     if outcome is Outcome.HELD_BY_OTHER:
@@ -122,7 +135,7 @@ def in_doubt(wire_id: str, state: State, ledger: Ledger) -> InDoubt:
             owed[spec.key] = (
                 "it still owes a restore: restore it or restart it"
                 if member.release is ReleaseState.OWES_RESTORE
-                else _last_heard(ledger.entries[spec.key])
+                else _last_heard(spec.key, ledger.entries[spec.key])
             )
     return InDoubt(wire_id, published=published, owed=owed)
 
@@ -149,7 +162,7 @@ def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
         elif member.state is ParticipantState.IDLE:
             untouched.append(spec.key)
         else:
-            failed[spec.key] = _last_heard(ledger.entries[spec.key])
+            failed[spec.key] = _last_heard(spec.key, ledger.entries[spec.key])
     return RestoreFailed(wire_id, restored=restored, untouched=untouched, failed=failed)
 
 
@@ -222,11 +235,13 @@ def named_work(entry: Entry) -> str:
     return ", ".join([*calls, *blocked])
 
 
-def _last_heard(entry: Entry) -> str:
+def _last_heard(key: ParticipantKey, entry: Entry) -> str:
     answer = entry.answer
     if answer is None:
         return "nothing was heard of it"
-    return str(answer.error) if answer.error is not None else f"{answer.verb.value} came to {answer.outcome.value}"
+    if answer.error is None:
+        return f"{answer.verb.value} came to {answer.outcome.value}"
+    return str(answer.error).removeprefix(f"{key}: ")
 
 
 def timings(ledger: Ledger, now_s: float) -> Timings:

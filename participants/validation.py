@@ -27,6 +27,7 @@ def first_problems(error: ValidationError) -> str:
     for problem in found[:PROBLEMS_MAX]:
         path = ".".join(printable(str(part), 40) for part in problem["loc"]) or "the whole"
         got = "" if problem["type"] == "missing" else f" (found {escaped(problem['input'], 60)})"
-        lines.append(f"{path}: {printable(problem['msg'])}{got}")
+        said = printable(problem["msg"].removeprefix("Value error, "))
+        lines.append(f"{path}: {said}{got}")
     more = len(found) - PROBLEMS_MAX
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")

@@ -16,7 +16,14 @@ from typing import Final, Protocol
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
 
-__all__ = ["TOKEN_VARIABLES", "EnvironmentTokenProvider", "StaticTokenProvider", "Token", "TokenProvider"]
+__all__ = [
+    "TOKEN_VARIABLES",
+    "EnvironmentTokenProvider",
+    "StaticTokenProvider",
+    "Token",
+    "TokenProvider",
+    "note_without_token",
+]
 
 TOKEN_LENGTH_MAX: Final = 8000
 """Characters of a token: servers refuse longer header lines."""
@@ -119,3 +126,14 @@ class EnvironmentTokenProvider:
 
     def _read(self, name: str) -> Token:
         return Token(self._environ[name], source=f"the token in the variable {name}")
+
+
+async def note_without_token(tokens: TokenProvider) -> str:
+    """Empty where there is a token to send; otherwise a sentence that explains why everybody will refuse.
+
+    Raises:
+        ConfigurationError: what is set cannot be a token, or the variable that the configuration names is not set.
+    """
+    if await tokens.current() is not None:
+        return ""
+    return f"there is no control token here: set {' or '.join(TOKEN_VARIABLES)} to what the servers were started with"

@@ -126,3 +126,25 @@ def test_a_disabled_configuration_calls_nobody(quiesce: Command, place: Path) ->
     assert result.exit_code == 0
     assert last_object(result)["rollouts"] == []
     assert quiesce("verify", "alone").exit_code == 0
+
+
+@pytest.mark.parametrize("token", ["a b", "a\n", "\u00e4"])
+@pytest.mark.parametrize("arguments", [["discover"], ["checkpoint"]], ids=" ".join)
+def test_a_token_that_is_none_is_refused_before_anybody_is_asked(
+    quiesce: Command, arguments: list[str], token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong usage, and the variable is named; its value is not."""
+    monkeypatch.setenv(TOKEN_VARIABLES[0], token)
+    result = quiesce(*arguments, "--json")
+    assert result.exit_code == 2
+    assert f"the token in the variable {TOKEN_VARIABLES[0]} contains" in last_object(result)["error"]
+    assert repr(token)[1:-1] not in result.output
+
+
+def test_where_no_token_is_set_that_is_said(quiesce: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what the participants answered: everybody refuses, and the reason is here."""
+    for variable in TOKEN_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    result = quiesce("discover", "--json")
+    assert result.exit_code != 0
+    assert any("there is no control token here: set" in note for note in last_object(result)["notes"])

@@ -18,6 +18,7 @@ from quiesce.controller.errors import (
     RestoreFailed,
     StorageFailed,
     Unacknowledged,
+    UnexpectedFence,
 )
 from quiesce.controller.ports import CompletedResult
 from quiesce.fsm.vocabulary import ParticipantKey
@@ -34,6 +35,8 @@ from quiesce.participants.replies import CompletionReceipt
 
 KEY = ParticipantKey("main", "agent")
 DOUBT = InDoubt("cut-1", published=True, owed={KEY: "nothing was heard of it"})
+FOREIGN = UnexpectedFence("main/agent", phase="prepared", holder="x", advice="wait", is_left_closed=True)
+FALLEN = UnexpectedFence("main/agent", phase="idle", holder=None, advice="restarted", is_left_closed=False)
 HELD = RestoreFailed("restore-1", restored=[KEY], untouched=[], failed={ParticipantKey("main", "tools"): "why"})
 
 
@@ -55,6 +58,8 @@ def refused(status: int) -> ControlRequestError:
         (DiscoveryFailed([refused(401), refused(500)]), ExitCode.FAILED),
         (DiscoveryFailed([NeverSent(participant="p", call="c", reason="r")]), ExitCode.FAILED),
         (refused(401), ExitCode.FAILED),
+        (FOREIGN, ExitCode.IN_DOUBT),
+        (FALLEN, ExitCode.FAILED),
         (DeadlineExceeded("reach", 1.0, {}), ExitCode.FAILED),
         (CutAborted("x"), ExitCode.FAILED),
         (SnapshotInvalid(subject="s", file="f", reason="r"), ExitCode.FAILED),

@@ -37,6 +37,14 @@ def test_what_holds_up_the_cut_is_named() -> None:
     assert "1 executions running (r9 8.0 s)" in found
 
 
+def test_who_was_asked_and_has_not_answered_is_waited_for() -> None:
+    """Before anything was heard of its drain, what is waited for is its answer."""
+    states: States = {AGENT: (ParticipantState.UNKNOWN, None)}
+    row = text(DrainView("cut a", lambda: states, lambda: 0.0)).splitlines()[-1].split()
+    assert row[:2] == [str(AGENT), "asked"]
+    assert row[-2:] == ["its", "answer"]
+
+
 def test_a_state_is_timed_from_its_begin() -> None:
     """The seconds beside a state begin anew with the state."""
     now = [0.0]

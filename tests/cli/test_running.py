@@ -50,7 +50,12 @@ def test_a_signal_lets_the_work_end_well(number: signal.Signals, capsys: pytest.
     assert steps == ["cleaned up"]
     captured = capsys.readouterr()
     assert number.name in captured.err
-    assert json.loads(captured.out) == {"ok": False, "error": "interrupted; all is well", "type": "Interrupted"}
+    assert json.loads(captured.out) == {
+        "ok": False,
+        "error": "interrupted; all is well",
+        "type": "Interrupted",
+        "notes": [],
+    }
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM]], ids=str)

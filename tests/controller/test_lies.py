@@ -138,6 +138,7 @@ async def one_cut(controller: Controller, fleet: Fleet, tap: Wiretap, site: Call
     except (QuiesceError, ExceptionGroup) as error:
         assert site is not None
         check_error(error, site)
+        assert any(note.startswith("nothing was published, and ") for note in error.__notes__)
         assert controller.unsettled is None
         assert controller.store.list() == ()
     else:

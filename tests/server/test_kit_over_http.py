@@ -82,3 +82,15 @@ async def test_a_stream_is_counted_over_a_real_connection() -> None:
         )
         assert status.json()["state"] == "paused"
         assert kit.policy.fence.state.phase is FencePhase.PREPARED
+
+
+async def test_two_tokens_are_none() -> None:
+    """A second authorization header is refused although the first is right: nobody knows which one a proxy believed."""
+    kit = Kit()
+    right = ("authorization", f"Bearer {TOKEN}")
+    async with served(kit.agent) as origin, httpx.AsyncClient(base_url=origin) as client:
+        body = {"checkpoint_id": "x", "deadline_ts": kit.deadline(60)}
+        path = f"{CONTROL}/agent-checkpoint/resume"
+        for headers in ([right, right], [right, ("authorization", "Bearer wrong")]):
+            assert (await client.post(path, json=body, headers=headers)).status_code == 401
+        assert (await client.post(path, json=body, headers=[right])).status_code == 200
