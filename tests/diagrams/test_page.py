@@ -27,7 +27,7 @@ window.addEventListener("load", () => {
   const lane = document.getElementById("lane");
   lane.value = "LANE";
   lane.dispatchEvent(new Event("input"));
-  document.title = JSON.stringify({
+  const found = JSON.stringify({
     wide: document.documentElement.scrollWidth,
     window: innerWidth,
     all,
@@ -41,16 +41,25 @@ window.addEventListener("load", () => {
     pictures: document.querySelectorAll("section svg").length,
     lanesWide: box(".lanes").right,
   });
+  document.title = found;
+  parent.postMessage(found, "*");
 });
 </script>
 """
+
+
+# a window of chromium is at least this wide, a frame can be as narrow as a phone
+_WINDOW_MIN = 500
+_FRAME = """<title>none</title><iframe style="width: {width}px; height: 800px; border: 0" src="page.html"></iframe>
+<script>addEventListener("message", (event) => {{ document.title = event.data; }});</script>"""
 
 
 def probed(
     page: str, folder: Path, *, width: int, dark: bool = False, search: str = "", lane: str = ""
 ) -> dict[str, object]:
     """What chromium finds in the page in a window of this width."""
-    path = folder / "page.html"
+    path, frame = folder / "page.html", folder / "frame.html"
+    frame.write_text(_FRAME.format(width=width), encoding="utf-8")
     probe = _PROBE.replace("SEARCH", search).replace("LANE", lane)
     path.write_text(page.replace("</body>", f"{probe}</body>"), encoding="utf-8")
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
@@ -65,7 +74,7 @@ def probed(
         "--virtual-time-budget=20000",
         *scheme,
         "--dump-dom",
-        path.as_uri(),
+        (frame if width < _WINDOW_MIN else path).as_uri(),
     )
     title = re.search("<title>(.*?)</title>", dom)
     assert title is not None
@@ -154,13 +163,13 @@ def test_the_way_through_the_states_is_marked() -> None:
 
 
 @needs(CHROMIUM)
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (500, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
 def test_a_browser_shows_it(tmp_path: Path, width: int, dark: bool) -> None:  # noqa: FBT001 - a table
     """Wide or as narrow as a phone, light or dark, nothing stands out of the window and the search works."""
     found = probed(
         run_page("step-40", cut(FLEET)), tmp_path, width=width, dark=dark, search="main/tools exported", lane="agent"
     )
-    assert found["wide"] == found["window"]
+    assert found["wide"] == found["window"] == width
     assert found["page"] == ("rgb(27, 28, 31)" if dark else "rgb(255, 255, 255)")
     assert (found["lanes"], found["seen"]) == (3, 1)
     records = len(cut(FLEET))
@@ -173,9 +182,9 @@ def test_a_thousand_participants_fit_a_phone(tmp_path: Path) -> None:
     """Every participant has its lane, the journal is shown in parts, and the window is not overflown."""
     subjects = [f"main/agent_{number:04}" for number in range(1000)]
     page = run_page("step-40", cut(subjects, in_doubt="main/agent_0500"))
-    found = probed(page, tmp_path, width=500, search="", lane="agent_0500")
+    found = probed(page, tmp_path, width=360, search="", lane="agent_0500")
     assert (found["lanes"], found["seen"]) == (1000, 1)
-    assert found["wide"] == found["window"]
+    assert found["wide"] == found["window"] == 360
     assert found["all"] == 200
     assert len(page) < 4_000_000
 
