@@ -97,8 +97,18 @@ async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> Resto
         doubt = held.held()
         if doubt is not None:
             raise doubt from failed
-        raise QuiesceError(f"the restore was aborted and everybody accepts work, but restart them first: {failed}")
+        raise _aborted(held, failed)
     raise failed or held.error()
+
+
+def _aborted(held: PhasedRestore, failed: QuiesceError | None) -> QuiesceError:
+    reasons = failed.failed if isinstance(failed, RestoreFailed) else {}
+    why = "; ".join(f"{key}: {reason}" for key, reason in reasons.items()) or "it was broken off"
+    restart = ", ".join(map(str, held.to_restart())) or "nobody"
+    return QuiesceError(
+        f"restore {held.wire_id} failed ({why}) and was aborted; everybody accepts work. Restart before anything runs "
+        f"there, since they may hold a part of the snapshot: {restart}"
+    )
 
 
 def _show(result: RestoreResult) -> None:

@@ -52,7 +52,7 @@ def run(
     except asyncio.CancelledError:
         fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json)
     except KeyboardInterrupt:
-        left = "left at once; somebody may still be closed: look with `quiesce discover`"
+        left = "left at once; somebody may still be closed: `quiesce recover` reopens them"
         fail(left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
     except QuiesceError as error:
         fail_with(error, as_json=as_json)

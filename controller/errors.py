@@ -194,8 +194,8 @@ class RestoreFailed(QuiesceError):
         named = _sentences(self.failed) or "no participant"
         super().__init__(
             f"restore {wire_id} failed and is held closed. Failed: {named}. Restored and closed: {_names(restored)}. "
-            f"Untouched: {_names(untouched)}. Retry it with the same id, or abort it: that reopens everybody, and "
-            "whoever was restored or failed must then be restarted."
+            f"Untouched: {_names(untouched)}. Retry it under its own id (`quiesce recover --retry`), or abort it "
+            "(`quiesce abort`): that reopens everybody, and whoever was restored or failed must then be restarted."
         )
 
 
@@ -219,8 +219,8 @@ class InDoubt(QuiesceError):
         }[published]
         who = _sentences(self.owed) or "nobody"
         super().__init__(
-            f"in doubt after {wire_id}: {who}. {snapshot} Resume those named under that id, or restart them; no new "
-            "cut begins before that."
+            f"in doubt after {wire_id}: {who}. {snapshot} They are tried again (at once: `quiesce settle`) until they "
+            "answer or are restarted; no new cut begins before that."
         )
 
 

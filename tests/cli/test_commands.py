@@ -151,7 +151,7 @@ def test_a_restore_into_used_servers_is_held_or_aborted(quiesce: Command, tmp_pa
         servers.result("used", turns=1)
         aborted = quiesce("restore", "a", "--if-failed", "abort", *config, "--json")
         assert aborted.exit_code == 1
-        assert "restart them first" in aborted.stderr
+        assert "Restart before anything runs there" in aborted.stderr
         assert servers.phases() == {"idle"}
         held = quiesce("restore", "a", "--retries", "1", *config, "--json")
         assert held.exit_code == 3
