@@ -7,9 +7,8 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +16,12 @@ from hypothesis import strategies as st
 from support.artefact_tree import Exported, agent_export, boundary, policy_export, resources_export
 from support.counterexamples import counterexample_of, row_bugs
 from support.damage import heavy, spoiled
+from support.parsers import PARSERS, journal_of
 from support.recorded_calls import is_progress, route_of, spec_of
 from support.recordings import Exchange, all_exchanges
 
 from quiesce.controller.config import parse_config
-from quiesce.controller.files import FileSystem
-from quiesce.controller.journal import JournalFile, JournalReading, read_journal
+from quiesce.controller.journal import JournalFile
 from quiesce.controller.records import JournalRecord
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.trace import TraceRecord
@@ -158,17 +157,6 @@ def test_no_artefact_raises_anything_else(make: Callable[[], Exported]) -> None:
     holds()
 
 
-@dataclass
-class OneFile:
-    """A file system that holds one file."""
-
-    content: bytes
-
-    def read(self, _path: Path, bytes_max: int) -> bytes:
-        """The content."""
-        return self.content[:bytes_max]
-
-
 def journal() -> bytes:
     """A few records, as a controller writes them."""
     trace = TraceRecord("PARTICIPANT", "main/policy", "idle", "close_sent", "draining", ("call",), (), "because")
@@ -190,20 +178,16 @@ def journal() -> bytes:
 def test_no_journal_raises() -> None:
     """What is damaged ends the reading, and what stands before it is read as it was."""
     whole = journal()
-    good = _read(whole).records
+    good = journal_of(whole).records
 
     @MANY
     @given(spoiled(whole) | st.lists(st.sampled_from(whole.splitlines(keepends=True))).map(b"".join))
     def holds(content: bytes) -> None:
-        reading = _read(content)
+        reading = journal_of(content)
         assert all(record in good for record in reading.records)
 
     assert len(good) == 4
     holds()
-
-
-def _read(content: bytes) -> JournalReading:
-    return read_journal(Path("j.ndjson"), files=cast("FileSystem", OneFile(content)))
 
 
 def manifest() -> bytes:
@@ -336,19 +320,6 @@ def test_the_whole_files_are_good() -> None:
 
 SIZE_BYTES: Final = 2**17
 PEAK_TIMES: Final = 128  # pydantic copies the whole of an object into the error for each of its missing fields
-PARSERS: Final[dict[str, Callable[[bytes], object]]] = {
-    "capabilities": lambda body: GymA().read(CallSpec(Verb.INSPECT, Role.AGENT), 200, {}, body),
-    "pause": lambda body: GymA().read(CallSpec(Verb.CLOSE, Role.POLICY, checkpoint_id="a"), 200, {}, body),
-    "refusal": lambda body: GymA().read(CallSpec(Verb.CLOSE, Role.POLICY, checkpoint_id="a"), 409, {}, body),
-    "manifest": load_manifest,
-    "journal": _read,
-    "replay": lambda body: parse_replay(body, source="f"),
-    "counterexample": lambda body: parse_counterexample(body.decode("latin-1")),
-    "configuration": lambda body: parse_config(
-        body.decode("latin-1"), source="f", directory=Path("/x"), environment={}
-    ),
-    "gym configuration": lambda body: read_gym_configuration(body.decode("latin-1"), source="f"),
-}
 
 
 @pytest.mark.parametrize("kind", list(heavy(64)))
