@@ -62,6 +62,13 @@ def test_plantuml_reads_our_machines(tmp_path: Path) -> None:
 
 
 @needs(PLANTUML)
+def test_plantuml_reads_five_hundred_states() -> None:
+    """A large machine with a cycle is a state diagram with all its states, and the one at which it begins."""
+    said = run_program(PLANTUML, "-syntax", given=render_plantuml(ring(tuple(f"state_{n}" for n in range(500)))))
+    assert said.split() == ["STATE", "(501", "entities)"]
+
+
+@needs(PLANTUML)
 def test_plantuml_draws_the_idle_resume() -> None:
     """The steps of the landmark can be read in the picture."""
     shown = " ".join(_drawn(render_plantuml(RELEASE)))
