@@ -123,7 +123,7 @@ async def test_a_worker_lost_while_paused_exports_nothing(ground: Ground, root: 
 
 @on_every_ground(coordinated, grounds=[IN_PROCESS])
 async def test_a_worker_lost_while_draining_is_named_when_the_time_is_over(ground: Ground, root: Path) -> None:
-    """It is never counted as drained; the error says how many have acknowledged of how many."""
+    """It is never counted as drained; the error says how many have acknowledged of how many (F-10)."""
     fleet = ground.coordinated
     call = asyncio.create_task(fleet.model_call("r0"))
     await fleet.call_began.wait()

@@ -164,7 +164,7 @@ async def test_a_long_drain_is_kept_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", LEASED)
 @virtual_time
 async def test_a_lease_that_lapses_while_the_trainer_saves_aborts_the_cut(tmp_path: Path, name: str) -> None:
-    """Nobody hears of the controller: that participant goes on, nothing is published, the error names it."""
+    """Nobody hears of the controller: it goes on by itself, nothing is published, the error names it (F-20)."""
     fleet = fleet_with_leases()
     network = fleet.transport()
 

@@ -177,7 +177,7 @@ def sites_of_a_cut(root: Path, fence: FenceVariant) -> Iterator[CallSite]:
 
 @pytest.mark.parametrize("lie", LIES)
 def test_no_reply_of_a_cut_is_believed_that_lies(tmp_path: Path, lie: str) -> None:
-    """Found, the cut is undone, the error says who; not to be found, the cut is true. The next one works."""
+    """Found, the cut is undone, the error says who; else the cut is true. The next one works (F-27, F-39)."""
     sites = list(sites_of_a_cut(tmp_path / "clean", FenceVariant.STRICT))
     assert {site.call.rpartition("/")[2] for site in sites} >= {*ON_THE_WAY, "resume"}
     for number, site in enumerate(sites):

@@ -71,7 +71,7 @@ def operations(root: Path) -> int:
 def test_a_fault_at_any_operation_leaves_everybody_open_and_nothing_half_published(
     tmp_path: Path, error: int, *, lasting: bool
 ) -> None:
-    """Published whole or not at all; the error is the storage's; the next cut works."""
+    """Published whole or not at all; the error is the storage's, raised to the caller; the next cut works (F-36)."""
     count = operations(tmp_path / "clean")
     assert count > 40
     for number in range(1, count + 1):

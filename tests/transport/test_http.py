@@ -300,7 +300,7 @@ class TestEnvironment:
     """Nothing is read from the environment that would send a call, or a credential, elsewhere."""
 
     async def test_proxy_variables_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Proxy variables that point to a dead address change nothing."""
+        """F-26: Proxy variables that point to a dead address change nothing."""
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port()}")
             monkeypatch.setenv(name.lower(), f"http://127.0.0.1:{closed_port()}")
