@@ -479,9 +479,8 @@ class Controller:
             self._busy.release()
 
     async def _retain(self, transaction: Transaction) -> None:
-        """After a cut that stands, remove what ``keep_latest_k`` leaves over; whatever fails is noted."""
-        is_cut = isinstance(transaction, PhasedCut | TrainerOnlyCut) and transaction.is_published
-        if is_cut and self.config.keep_latest_k is not None:
+        """After a cut that stands, remove what ``keep_latest_k`` leaves over and left-overs; what fails is noted."""
+        if isinstance(transaction, PhasedCut | TrainerOnlyCut) and transaction.is_published:
             keep = self.config.keep_latest_k
             for note in await applied_retention(self.store, transaction.wire_id, keep, self._tenure):
                 transaction.note(note)

@@ -53,14 +53,19 @@ async def prune_root(
         await tenure.release()
 
 
-async def applied_retention(store: SnapshotStore, published: str, keep: int, tenure: Tenure | None) -> tuple[str, ...]:
-    """Keep the newest ``keep`` snapshots after the cut ``published``, which stays in any case; returns notes.
+async def applied_retention(
+    store: SnapshotStore, published: str, keep: int | None, tenure: Tenure | None
+) -> tuple[str, ...]:
+    """After the cut ``published`` keep the newest ``keep`` snapshots and that one, and sweep what nobody needs.
 
-    A cut that stands is never failed by this.
+    With None every snapshot stays. Returns notes: a cut that stands is never failed by this.
     """
     guard = tenure.check if tenure is not None else _nobody_else
     try:
-        pruned = await finish_first(asyncio.to_thread(store.prune, keep=keep, guard=guard, protected=(published,)))
+        if keep is None:
+            pruned = await finish_first(asyncio.to_thread(store.sweep, guard=guard))
+        else:
+            pruned = await finish_first(asyncio.to_thread(store.prune, keep=keep, guard=guard, protected=(published,)))
     except QuiesceError as error:
         _log.warning("retention_failed", error=str(error))
         return (f"old snapshots were not removed: {error}",)

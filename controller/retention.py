@@ -20,7 +20,7 @@ from quiesce.controller.sweeping import left_overs
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.excerpts import printable
 
-__all__ = ["Guard", "Pruned", "prune"]
+__all__ = ["Guard", "Pruned", "prune", "sweep"]
 
 Guard = Callable[[], None]
 """Raises where this controller may do nothing more on the root; called before each step that lasts."""
@@ -88,10 +88,22 @@ def prune(
     # the oldest first: what is broken off leaves the newer ones
     removed = [wire_id for wire_id in reversed(surplus) if removal.remove(layout.snapshot(wire_id))]
     kept = [wire_id for wire_id in valid if wire_id not in removed]
-    for path in left_overs(files, layout, kept=kept, protected=protected):
-        if removal.remove(path):
-            removal.swept.append(path.relative_to(layout.root).as_posix())
+    removal.remove_left_overs(kept=kept, protected=protected)
     return Pruned(tuple(kept), tuple(removed), tuple(removal.swept), _ignored(entries), removal.failed, dry_run)
+
+
+def sweep(files: FileSystem, layout: RootLayout, *, guard: Guard, protected: Collection[str] = ()) -> Pruned:
+    """Remove what nobody needs and let every snapshot be; as :func:`prune`, and no manifest is read for it.
+
+    Raises:
+        Superseded, StorageFailed: as prune.
+    """
+    removal = _Removal(files, layout, guard, dry_run=False)
+    removal.empty_trash()
+    with storage_errors("list the snapshots", layout.snapshots):
+        names = files.names(layout.snapshots) if files.status(layout.snapshots) is not None else ()
+    removal.remove_left_overs(kept=names, protected=protected)
+    return Pruned((), (), tuple(removal.swept), {}, removal.failed)
 
 
 def _ignored(entries: Sequence[SnapshotEntry]) -> dict[str, str]:
@@ -123,6 +135,12 @@ class _Removal:
         for name in names:
             if self._dry_run or self._removed(trash / name):
                 self.swept.append((trash / name).relative_to(self._layout.root).as_posix())
+
+    def remove_left_overs(self, *, kept: Collection[str], protected: Collection[str]) -> None:
+        """Remove what transactions that ended have left (see sweeping.left_overs)."""
+        for path in left_overs(self._files, self._layout, kept=kept, protected=protected):
+            if self.remove(path):
+                self.swept.append(path.relative_to(self._layout.root).as_posix())
 
     def remove(self, path: Path) -> bool:
         """Whether it went, or would go. One that was renamed away has gone, whatever becomes of its remains."""

@@ -123,6 +123,10 @@ class SnapshotStore:
         """Keep the newest valid snapshots, remove the older ones, sweep left-overs (see retention.prune)."""
         return retention.prune(self._files, self.layout, keep=keep, guard=guard, protected=protected, dry_run=dry_run)
 
+    def sweep(self, *, guard: Guard, protected: Collection[str] = ()) -> Pruned:
+        """Remove what nobody needs and let every snapshot be (see retention.sweep)."""
+        return retention.sweep(self._files, self.layout, guard=guard, protected=protected)
+
     def resolve(self, name: str) -> Snapshot:
         """The valid snapshot that ``latest``, a wire id or a label means (see catalog.resolve)."""
         return catalog.resolve(self._files, self.layout, name)

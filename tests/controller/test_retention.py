@@ -343,6 +343,29 @@ async def test_pruning_calls_nobody_and_takes_the_root(tmp_path: Path) -> None:
 
 
 @virtual_time
+async def test_every_cut_sweeps_what_nobody_needs(tmp_path: Path) -> None:
+    """Also where every snapshot is kept, neither journals nor folders of cuts that ended pile up."""
+    fleet = Fleet()
+    async with fleet.controller(tmp_path) as controller:
+        async with controller.cut("kept"):
+            pass
+        layout = controller.store.layout
+        (whole,) = [path.read_bytes() for path in layout.journals.iterdir()]
+        for number in range(JOURNALS_KEPT_MAX + 5):
+            (layout.journals / f"old-{number:08x}.ndjson").write_bytes(whole)
+        controller.store.stage("left-00000001", ["main"])
+        (layout.trash / "thrown.1").mkdir(parents=True)
+        (tmp_path / ".latest.4711.tmp").write_text("half")
+        async with controller.cut("next") as cut:
+            pass
+        assert cut.result.notes == ()
+        assert len(list(layout.journals.iterdir())) <= JOURNALS_KEPT_MAX + 2
+        assert [*layout.staging.iterdir(), *layout.trash.iterdir()] == []
+        assert not (tmp_path / ".latest.4711.tmp").exists()
+        assert [entry.label for entry in await controller.snapshots()] == ["next", "kept"]
+
+
+@virtual_time
 async def test_old_journals_are_bounded(tmp_path: Path) -> None:
     """Those of snapshots stay with them; of the others the newest, and whatever has not ended."""
     fleet = Fleet()
