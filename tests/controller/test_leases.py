@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fleet import Fleet, keep
+from support.mortal import Doom, Kind, Moment, MortalFiles, MortalTransport, run_mortal
 from support.snapshots import tree_of
 from support.virtual_loop import run_virtual, virtual_time
 from support.wiretap import TappedCall, Wiretap
@@ -127,6 +128,40 @@ def test_a_controller_that_dies_at_any_call_leaves_nobody_closed(tmp_path: Path,
         except BaseException as failure:
             failure.add_note(f"the controller stood still after {after} calls")
             raise
+
+
+@pytest.mark.parametrize("after_s", [1.0, RENEW_FOR_S + GRACE_S + 5.0], ids=["before the lapse", "after it"])
+def test_the_next_controller_finds_nothing_in_doubt(tmp_path: Path, after_s: float) -> None:
+    """Whether those who were held have opened by themselves or not, recovery ends well and the next cut works."""
+
+    async def scenario(root: Path, nth: int) -> bool:
+        fleet = fleet_with_leases()
+        rollout = fleet.rollout("r0", 400)
+        await asyncio.sleep(1.5)
+        doom = Doom(Kind.CALL, nth, Moment.DURING)
+
+        async def life() -> None:
+            mortal = MortalTransport(fleet.transport(), doom)
+            async with fleet.controller(root, transport=mortal, files=MortalFiles(doom), on_completed=keep) as one:
+                await taken(one)
+
+        has_lived = await run_mortal(life, doom)
+        await asyncio.sleep(after_s)
+        fleet.traces.clear()  # what is under way when a controller dies is written down by the next one
+        async with fleet.controller(root, on_completed=keep) as controller:
+            assert controller.unsettled is None
+            assert await fleet.everybody_accepts()
+            async with controller.cut("next"):
+                pass
+            assert all(controller.store.verify(entry.wire_id).is_good for entry in controller.store.list())
+        assert not rollout.done()
+        rollout.cancel()
+        return has_lived
+
+    nth = 1
+    while not run_virtual(scenario(tmp_path / str(nth), nth)):
+        nth += 3
+    assert nth > 25
 
 
 @virtual_time
