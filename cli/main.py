@@ -25,6 +25,8 @@ COMMANDS: Final = (
     "checkpoint",
     "restore",
     "abort",
+    "recover",
+    "settle",
     "list",
     "verify",
     "prune",

@@ -49,6 +49,7 @@ class Account:
         opened: what the transaction is about; None where that line cannot be believed.
         stood: where the transaction stood, as far as it is recorded.
         touched: who may be paused on its account, without those who were excused.
+        states: the last that is recorded of everybody's state.
         fresh_ids: how many fresh ids healing has used up at whom.
         released, aborted: of a restore: a record says that it was being released, or aborted.
         excused: who is owed nothing any more although nothing proved it open, with the reason.
@@ -59,6 +60,7 @@ class Account:
     opened: OpenedLine | None = None
     stood: str = str(TRANSACTION.initial.value)
     touched: frozenset[ParticipantKey] = frozenset()
+    states: Mapping[ParticipantKey, str] = field(default_factory=dict)
     fresh_ids: Mapping[ParticipantKey, int] = field(default_factory=dict)
     released: bool = False
     aborted: bool = False
@@ -164,6 +166,7 @@ def account_of(wire_id: str, reading: JournalReading) -> Account:
         opened=opened,
         stood=fold.stood,
         touched=frozenset(members[name] for name in touched - set(fold.excused) if name in members),
+        states={members[name]: state for name, state in fold.states.items() if name in members},
         fresh_ids={members[name]: count for name, count in fold.fresh_ids.items() if name in members},
         released=fold.released,
         aborted=fold.aborted and not fold.released,
@@ -177,12 +180,15 @@ class _Fold:
 
     stood: str = str(TRANSACTION.initial.value)
     touched: set[str] = field(default_factory=set)
+    states: dict[str, str] = field(default_factory=dict)
     fresh_ids: dict[str, int] = field(default_factory=dict)
     released: bool = False
     aborted: bool = False
     excused: dict[str, str] = field(default_factory=dict)
 
     def step(self, record: SavedRecord) -> None:
+        if record.machine == PARTICIPANT.name:
+            self.states[record.subject] = record.target
         if record.machine == TRANSACTION.name:
             self.stood = record.target
             self.released = self.released or record.target == TransactionState.RESUMING

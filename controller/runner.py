@@ -94,6 +94,7 @@ class TransactionRunner:
         )
         self._errands = Errands(outside, self.ledger, self._post, self._remaining_s)
         self._faults = 0
+        self._is_closed = False
         self.superseded: Superseded | None = None
         """Set once another controller has the root: nothing more is done here."""
         self._mailbox: asyncio.Queue[tuple[m.Event, asyncio.Future[None] | None]] = asyncio.Queue()
@@ -167,6 +168,8 @@ class TransactionRunner:
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.gather(self._driver, return_exceptions=True)
+        self._is_closed = True
+        self._refuse_the_rest(None)
         try:
             await self._ports.records.close()
         except (StorageFailed, Superseded) as error:
@@ -177,7 +180,7 @@ class TransactionRunner:
 
     @property
     def _is_broken(self) -> bool:
-        return self._faults >= _FAULTS_MAX or self.superseded is not None
+        return self._faults >= _FAULTS_MAX or self.superseded is not None or self._is_closed
 
     def _refuse_the_rest(self, taken: asyncio.Future[None] | None) -> None:
         """Nobody takes another event: whoever waits is told."""

@@ -36,6 +36,7 @@ from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.runner import TransactionRunner
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity, SnapshotInvalid
@@ -44,6 +45,9 @@ from quiesce.transport.logs import log_named
 __all__ = ["Leftover", "LeftoverRestore", "Recovered", "recover_all", "recover_one", "set_aside"]
 
 _log: Final = log_named("quiesce.controller")
+_BEHIND_ITS_PREPARES: Final = frozenset(
+    {ParticipantState.PAUSED.value, ParticipantState.COMMITTED.value, ParticipantState.RESTORED.value}
+)
 _NOBODY: Final = frozenset({Outcome.OPEN, Outcome.HELD_BY_OTHER})
 """Readings that say that nothing of ours holds the participant."""
 
@@ -225,12 +229,21 @@ def _runner(
     )
     plan = opening.plan(fleet, is_restore=account.is_restore)
     runner = opening.runner(plan, fleet, account.wire_id, storage, source, heading=heading, before=account.reading)
-    # a prepare of the controller before us may run on for as long as it could have been given
     now_s = runner.now_s()
     for key in account.touched:
-        longest_s = PAUSE_S if fleet[key].role is Role.POLICY else SLICE_S
-        runner.ledger.entries[key].outstanding_until_s = now_s + longest_s
+        runner.ledger.entries[key].outstanding_until_s = now_s + _longest_s(account, fleet[key])
     return runner
+
+
+def _longest_s(account: Account, target: DiscoveredParticipant) -> float:
+    """For how long a prepare of the controller before us may still run there: for as long as it could have been given.
+
+    None runs at one that is recorded as paused, or as further: its prepares had all been answered. What a coordinator
+    is healed by is a prepare as well.
+    """
+    if account.states.get(target.key) in _BEHIND_ITS_PREPARES and not target.coordinator:
+        return 0.0
+    return PAUSE_S if target.role is Role.POLICY else SLICE_S
 
 
 async def _run(leftover: Phased, runner: TransactionRunner, how: m.Recover) -> None:

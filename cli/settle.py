@@ -1,0 +1,83 @@
+"""``quiesce settle``: try once more whoever is owed a resume, or give up those who are gone for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from quiesce.cli.asked import asked
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.recover import emit_recovered
+from quiesce.cli.running import fail_with, run
+from quiesce.controller.api import Controller
+from quiesce.controller.config import Config, load_config
+from quiesce.controller.errors import RootHeld
+from quiesce.controller.spool import AskedKind
+from quiesce.controller.takeover import Recovered
+from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.errors import ConfigurationError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    app.command("settle")(_settle)
+
+
+def _settle(
+    *,
+    give_up: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A participant that is gone for good (its name, or deployment/name): it is owed nothing any more.",
+        ),
+    ] = None,
+    config: ConfigFile = CONFIG_FILE,
+    as_json: AsJson = False,
+) -> None:
+    """Resume whoever was left in doubt, whichever controller it was. Exits with 3 while somebody still is.
+
+    Where a live controller holds the root, it is asked to.
+    """
+    try:
+        settings = load_config(config)
+    except ConfigurationError as error:
+        fail_with(error, as_json=as_json)
+    emit_recovered(run(lambda: _settled(settings, give_up or []), as_json=as_json), as_json=as_json)
+
+
+async def _settled(config: Config, give_up: Sequence[str]) -> tuple[Recovered, ...]:
+    try:
+        return await _settled_here(config, give_up)
+    except RootHeld:
+        await asked(config, AskedKind.SETTLE, give_up=tuple(give_up))
+        return ()
+
+
+async def _settled_here(config: Config, give_up: Sequence[str]) -> tuple[Recovered, ...]:
+    controller = Controller(config)
+    try:
+        recovered = await controller.recover()
+        if give_up:
+            await controller.settle(give_up=[_key(name, recovered) for name in give_up])
+    finally:
+        await controller.close()
+    return recovered
+
+
+def _key(name: str, recovered: Sequence[Recovered]) -> ParticipantKey:
+    """Whom a name means.
+
+    Raises:
+        ConfigurationError: nobody who is owed anything, or several.
+    """
+    owed = {key for one in recovered if one.phased is not None for key in one.phased.owed()}
+    found = [key for key in sorted(owed) if name in (str(key), key.name)]
+    if len(found) != 1:
+        named = ", ".join(map(str, sorted(owed))) or "nobody"
+        raise ConfigurationError(f"--give-up {name}: that names {len(found)} of those who are owed a resume: {named}")
+    return found[0]
