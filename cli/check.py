@@ -20,7 +20,7 @@ from quiesce.cli.spin import SpinFailed, missing_programs
 from quiesce.fsm.explore import STATES_MAX, Exploration, Kind, Progress, Verdict, explore
 from quiesce.fsm.explore_model import TIMES_MAX, Setup, System
 from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
-from quiesce.fsm.explore_suites import suite
+from quiesce.fsm.explore_suites import PARTICIPANTS_MAX, suite
 from quiesce.fuzz.counterexample import Counterexample, counterexample_text
 
 __all__ = ["Variant", "register"]
@@ -89,6 +89,14 @@ def _check(  # noqa: PLR0913 - each is an option of the command
     times: Annotated[
         int, typer.Option(min=1, max=TIMES_MAX, help="How often each class of faults may strike in a search.")
     ] = 1,
+    participants: Annotated[
+        int, typer.Option(min=2, max=PARTICIPANTS_MAX, help="How many participants a cut or restore goes over.")
+    ] = 2,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Let two classes of faults strike in each search.")] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Search every state, also those that differ only by who is who among equals."),
+    ] = False,
     states_max: Annotated[int, typer.Option(min=1, help="Bound on the states of one search.")] = STATES_MAX,
     counterexample_dir: Annotated[
         Path | None,
@@ -108,19 +116,21 @@ def _check(  # noqa: PLR0913 - each is an option of the command
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
 ) -> None:
-    """Prove the protocol: search every state of a cut and a restore over two participants, with faults.
+    """Prove the protocol: search every state of a cut and a restore over a few participants, with faults.
 
+    Of states that differ only by who is who among participants that are alike, one is searched; Spin is given them all.
     Exits 0 when every property holds in every state, 1 when one is violated, a bound was hit or Spin does not agree,
     2 when nothing was searched: no search has the words, or Spin is not installed.
     """
     if witnesses and counterexample_dir is None:
         fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
-    setups = [setup for setup in _setups(variant, times) if only is None or only in setup.name]
+    found_setups = _setups(variant, times, participants=participants, pairs=pairs)
+    setups = [setup for setup in found_setups if only is None or only in setup.name]
     _refuse_nothing(setups, only, spin=spin, as_json=as_json)
     opinions = SecondOpinions(promela, with_spin=spin)
     searches = []
     for setup in setups:
-        system = System(setup)
+        system = System(setup, reduced=not (full or spin or promela))
         with _shown(setup.name) as watch:
             began_s = time.perf_counter()
             found = explore(system, states_max=states_max, watch=watch)
@@ -139,9 +149,9 @@ def _check(  # noqa: PLR0913 - each is an option of the command
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _setups(variant: Variant | None, times: int) -> Iterator[Setup]:
+def _setups(variant: Variant | None, times: int, *, participants: int, pairs: bool) -> Iterator[Setup]:
     for chosen in Variant if variant is None else (variant,):
-        yield from suite(chosen, times)
+        yield from suite(chosen, times, participants=participants, pairs=pairs)
 
 
 def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as_json: bool) -> None:

@@ -16,10 +16,10 @@ state for is undecided.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 __all__ = ["STATES_MAX", "Exploration", "Kind", "Model", "Progress", "Verdict", "explore"]
@@ -40,8 +40,17 @@ class Kind(StrEnum):
     RECOVERABLE = "recoverable"
 
 
+Expansion = tuple[list[S], int, int, bool, bool]
+"""Where a state's steps lead, ``broken``, ``reached``, ``rests`` and ``at_goal`` of it: all that a search asks."""
+
+
 class Model(Protocol[S]):
-    """What is searched. States are compared and hashed as values; everything here is pure."""
+    """What is searched. States are compared and hashed as values; everything here is pure.
+
+    Two methods may be there beside these. ``expanded(state) -> Expansion`` answers everything at once, for speed.
+    ``canonical(state)`` names the one of several states that stands for all of them, where steps lead only there in
+    ``expanded``; it must be one that has the same future but for names (symmetry), and the beginning stands for itself.
+    """
 
     @property
     def name(self) -> str:
@@ -159,19 +168,20 @@ class _Search(Generic[S]):
     def __init__(self, model: Model[S], states_max: int) -> None:
         self.model = model
         self.states_max = states_max
+        self.expanded: Callable[[S], Expansion[S]] = getattr(model, "expanded", None) or partial(_expanded, model)
         self.states: list[S] = []
         self.number: dict[S, int] = {}
-        self.parents = array("q")
+        self.parents = array("i")
         # edges of state i are targets[begins[i]:begins[i + 1]]: states are looked at in the order of their numbers
         self.begins = array("I", [0])
         self.targets = array("I")
+        self.goals: list[int] = []
         self.transitions = 0
         self.depth = 0
         self.complete = True
         self.broken_at: dict[int, int] = {}
         self.reached_at: dict[int, int] = {}
         self.stuck_at: int | None = None
-        self.keeps_edges = bool(model.recoverable)
         self._broken = 0
         self._reached = 0
 
@@ -184,44 +194,63 @@ class _Search(Generic[S]):
             if index == level_end:
                 self.depth += 1
                 level_end = len(self.states)
-            if not self._expand(index) or (stop_at_violation and (self._broken or self.stuck_at is not None)):
-                self.complete = False
-                return
-            index += 1
+            until = min(level_end, index + PROGRESS_EVERY - index % PROGRESS_EVERY)
+            index = self._look_at(index, until, stop_at_violation=stop_at_violation)
+            if not self.complete:
+                break
             if watch is not None and index % PROGRESS_EVERY == 0:
                 watch(Progress(len(self.states), len(self.states) - index, self.depth))
+        if not (stop_at_violation and self._is_violated()):
+            for waiting in range(index, len(self.states)):
+                state = self.states[waiting]
+                self._judge(waiting, self.model.broken(state), self.model.reached(state))
 
-    def _expand(self, index: int) -> bool:
-        """Look at one state; False when the bound on states is hit."""
-        state = self.states[index]
-        targets: list[int] = []
-        for _, target in self.model.steps(state):
-            to = self.number.get(target)
-            if to is None:
-                if len(self.states) >= self.states_max:
-                    return False
-                to = self._found(target, index)
-            targets.append(to)
-        self.transitions += len(targets)
-        if self.keeps_edges:
-            self.targets.extend(targets)
-            self.begins.append(len(self.targets))
-        if not targets and self.stuck_at is None and not self.model.rests(state):
-            self.stuck_at = index
-        return True
+    def _look_at(self, begin: int, end: int, *, stop_at_violation: bool) -> int:
+        """Look at these states, one after the other; the number of the next one. One loop, since all time goes here."""
+        states, number, parents, known = self.states, self.number, self.parents, self.number.get
+        keeps_edges = bool(self.model.recoverable)
+        for index in range(begin, end):
+            targets, broken, reached, rests, at_goal = self.expanded(states[index])
+            if broken & ~self._broken or reached & ~self._reached:
+                self._judge(index, broken, reached)
+            if at_goal:
+                self.goals.append(index)
+            edges = []
+            for target in targets:
+                to = known(target)
+                if to is None:
+                    to = len(states)
+                    if to >= self.states_max:
+                        self.complete = False
+                        return index
+                    number[target] = to
+                    states.append(target)
+                    parents.append(index)
+                edges.append(to)
+            self.transitions += len(edges)
+            if keeps_edges:
+                self.targets.extend(edges)
+                self.begins.append(len(self.targets))
+            if not edges and self.stuck_at is None and not rests:
+                self.stuck_at = index
+            if stop_at_violation and self._is_violated():
+                self.complete = False
+                return index + 1
+        return end
 
-    def _found(self, state: S, parent: int) -> int:
-        index = self.number.setdefault(state, len(self.states))
-        if index < len(self.states):
-            return index
-        self.states.append(state)
-        self.parents.append(parent)
-        broken, reached = self.model.broken(state), self.model.reached(state)
+    def _is_violated(self) -> bool:
+        return bool(self._broken) or self.stuck_at is not None
+
+    def _found(self, state: S, parent: int) -> None:
+        if self.number.setdefault(state, len(self.states)) == len(self.states):
+            self.states.append(state)
+            self.parents.append(parent)
+
+    def _judge(self, index: int, broken: int, reached: int) -> None:
         if broken & ~self._broken:
             self._broken = _first_seen(broken, self._broken, self.broken_at, index)
         if reached & ~self._reached:
             self._reached = _first_seen(reached, self._reached, self.reached_at, index)
-        return index
 
     # what it has come to
 
@@ -253,33 +282,52 @@ class _Search(Generic[S]):
         return Verdict(name, Kind.RECOVERABLE, holds=False, trace=self._trace(lost))
 
     def _first_lost(self) -> int | None:
-        """The first state from which no goal is reachable: goals are followed backwards along the edges."""
-        count = len(self.states)
-        begins, sources = _reversed(self.begins, self.targets)
-        good = bytearray(count)
-        stack = [index for index, state in enumerate(self.states) if self.model.at_goal(state)]
-        for index in stack:
+        """The first state from which no goal is reachable.
+
+        States are found on the way from the beginning, and most ways out lead on: one sweep from the last state to the
+        first decides nearly all, and each further one those whose way out leads back once more.
+        """
+        begins, targets = self.begins, self.targets
+        good = bytearray(len(self.states))
+        for index in self.goals:
             good[index] = 1
-        while stack:
-            index = stack.pop()
-            for place in range(begins[index], begins[index + 1]):
-                source = sources[place]
-                if not good[source]:
-                    good[source] = 1
-                    stack.append(source)
-        lost = good.find(0)
-        return None if lost < 0 else lost
+        waiting = [index for index in reversed(range(len(self.states))) if not good[index]]
+        while waiting:
+            still = []
+            for index in waiting:
+                for target in targets[begins[index] : begins[index + 1]]:
+                    if good[target]:
+                        good[index] = 1
+                        break
+                else:
+                    still.append(index)
+            if len(still) == len(waiting):
+                return still[-1]
+            waiting = still
+        return None
 
     def _trace(self, index: int) -> tuple[str, ...]:
+        """Actions that can be taken one after the other, also where a state stands for others that are equal to it."""
         way = [index]
         while self.parents[way[-1]] >= 0:
             way.append(self.parents[way[-1]])
         way.reverse()
-        return tuple(self._action(before, after) for before, after in pairwise(way))
+        standing: Callable[[S], S] = getattr(self.model, "canonical", None) or (lambda state: state)
+        first = self.states[way[0]]
+        state = next(begun for begun in self.model.initial() if standing(begun) == first)
+        actions: list[str] = []
+        for after in way[1:]:
+            following = self.states[after]
+            steps = self.model.steps(state)
+            action, state = next((action, target) for action, target in steps if standing(target) == following)
+            actions.append(action)
+        return tuple(actions)
 
-    def _action(self, before: int, after: int) -> str:
-        target = self.states[after]
-        return next(action for action, found in self.model.steps(self.states[before]) if found == target)
+
+def _expanded(model: Model[S], state: S) -> Expansion[S]:
+    """What a search asks of a state, of a model that answers one question at a time."""
+    targets = [target for _, target in model.steps(state)]
+    return targets, model.broken(state), model.reached(state), model.rests(state), model.at_goal(state)
 
 
 def _first_seen(bits: int, known: int, places: dict[int, int], index: int) -> int:
@@ -290,21 +338,3 @@ def _first_seen(bits: int, known: int, places: dict[int, int], index: int) -> in
             if new >> bit & 1:
                 places[bit] = index
     return known | bits
-
-
-def _reversed(begins: Sequence[int], targets: Sequence[int]) -> tuple[array[int], array[int]]:
-    """The same edges by where they lead: those into state i are ``sources[into[i]:into[i + 1]]``."""
-    count = len(begins) - 1
-    into = array("I", bytes(4 * (count + 1)))
-    for to in targets:
-        into[to + 1] += 1
-    for index in range(count):
-        into[index + 1] += into[index]
-    free = array("I", into)
-    sources = array("I", bytes(4 * len(targets)))
-    for source in range(count):
-        for place in range(begins[source], begins[source + 1]):
-            to = targets[place]
-            sources[free[to]] = source
-            free[to] += 1
-    return into, sources

@@ -44,7 +44,7 @@ def emit_model(system: System, found: Exploration) -> str:
     if not found.complete:
         raise ModelNotEmitted(f"{system.name}: the search ended before it had seen everything; let it see more states")
     emitted = _Emitted(system.tables())
-    if system.broken(emitted.tables.first):
+    if system.broken(next(system.initial())):
         raise ModelNotEmitted(f"{system.name}: the first state breaks a property; there is nothing to compose")
     if emitted.entries > _ENTRIES_MAX:
         raise ModelNotEmitted(f"{system.name}: {emitted.entries:,} steps and pairs; Spin is given {_ENTRIES_MAX:,}")

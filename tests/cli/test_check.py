@@ -38,7 +38,7 @@ def last_object(result: Result) -> dict[str, Any]:
 
 def search_only(monkeypatch: pytest.MonkeyPatch, *setups: Setup) -> None:
     """Let every suite be these set-ups: a search of all takes longer than a test of the command should."""
-    monkeypatch.setattr(check, "suite", lambda _name, _times: setups)
+    monkeypatch.setattr(check, "suite", lambda _name, _times, **_fleets: setups)
 
 
 def test_every_suite_can_be_chosen() -> None:
@@ -117,12 +117,29 @@ def test_a_real_variant_is_searched_as_often_as_asked() -> None:
     assert {max(setup.budgets.values()) for setup in suite("strict", 2)} == {1, 2}
 
 
+def test_more_participants_and_two_classes_of_faults_are_asked_for() -> None:
+    """``--participants`` and ``--pairs`` choose the searches; of equals one stands for the others."""
+    wanted = ("--variant", "strict", "--participants", "3", "--json")
+    only = ("--only", "policy (strict) + agent (strict) + agent (strict), restore, no fault")
+    reduced, full = last_object(run(*wanted, *only)), last_object(run(*wanted, *only, "--full"))
+    assert reduced["ok"] is full["ok"] is True
+    assert 0 < reduced["states"] < full["states"]
+    assert reduced["depth"] == full["depth"]
+    pair = last_object(
+        run("--variant", "strict", "--pairs", "--json", "--only", "auxiliary (strict), cut, loss + store")
+    )
+    assert [search["name"].rpartition(", ")[2] for search in pair["searches"]] == ["loss + store"]
+    assert pair["ok"] is True
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("--variant", "gym_b"),
         ("--times", "0"),
         ("--times", "4"),
+        ("--participants", "1"),
+        ("--participants", "5"),
         ("--states-max", "0"),
         ("--states-max", "many"),
         ("x",),

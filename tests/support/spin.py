@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quiesce.cli.spin import missing_programs
-from quiesce.fsm.explore_model import System, Whole
+from quiesce.fsm.explore_model import System
 
 __all__ = ["needs_spin", "replayed", "takes", "trail_of"]
 
@@ -54,7 +54,7 @@ def _notes(model: str) -> dict[tuple[str, int], str]:
     return found
 
 
-def replayed(system: System, actions: list[str]) -> set[Whole]:
+def replayed(system: System, actions: list[str]) -> set[int]:
     """Every state that these actions can lead to, one after the other, in the explorer's own composition."""
     states = set(system.initial())
     for action in actions:

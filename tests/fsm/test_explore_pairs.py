@@ -1,0 +1,100 @@
+"""Two classes of faults in one search, and more participants: a sample here, all of them in ``make test-all``.
+
+What the whole sweep came to, and which searches it had to bound, stands in ``docs/proof.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+
+import pytest
+
+from quiesce.fsm.explore import Kind, explore
+from quiesce.fsm.explore_model import System
+from quiesce.fsm.explore_setup import Setup
+from quiesce.fsm.explore_site import Fault
+from quiesce.fsm.explore_suites import PARTICIPANTS_MAX, SUITES, suite
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+BOUNDS = {2: 400_000, 3: 100_000}
+"""States of one search, by participants. No search of two hits its bound."""
+SAMPLED = (
+    "restore, deadline + controller",
+    "restore, loss + restart",
+    "restore, store + intruder",
+    "cut, loss + store",
+)
+SWEPT = [(name, participants) for name in SUITES for participants in BOUNDS]
+
+
+def groups(name: str, participants: int) -> dict[str, list[Setup]]:
+    """The searches of two classes of faults, by fleet and by cut or restore."""
+    found: dict[str, list[Setup]] = {}
+    for setup in suite(name, participants=participants, pairs=True):
+        found.setdefault(setup.name.rpartition(", ")[0], []).append(setup)
+    return found
+
+
+def nothing_breaks(setup: Setup, states_max: int) -> bool:
+    """Whether the search came to its end; nothing that it claims may be violated in what it saw."""
+    found = explore(System(setup, reduced=True), states_max=states_max)
+    assert [f"{verdict} {verdict.trace}" for verdict in found.violations()] == [], setup.name
+    if not found.complete:
+        bounded = [verdict.holds for verdict in found.verdicts if verdict.kind is not Kind.SOMETIMES]
+        assert set(bounded) == {None}, "a bound that is hit proves nothing"
+    return found.complete
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [setup for setup in suite("strict", pairs=True) if setup.name.endswith(SAMPLED)],
+    ids=lambda setup: setup.name,
+)
+def test_a_sample_of_pairs_holds(setup: Setup) -> None:
+    """Two classes of faults at once break nothing, and the search sees every state."""
+    assert nothing_breaks(setup, BOUNDS[2])
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_three_participants_restore(name: str) -> None:
+    """Restores of three without a fault are searched to their end."""
+    for setup in suite(name, participants=3):
+        if setup.name.endswith("restore, no fault"):
+            assert nothing_breaks(setup, 200_000)
+
+
+@pytest.mark.skipif(not THOROUGH, reason="minutes: in make test-all")
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(("name", "participants"), SWEPT)
+def test_every_pair_holds(name: str, participants: int) -> None:
+    """Every two classes of faults, over every fleet: complete for two participants, as far as the bound for three."""
+    for setups in groups(name, participants).values():
+        complete = [nothing_breaks(setup, BOUNDS[participants]) for setup in setups]
+        assert participants > 2 or all(complete)
+        assert any(complete)
+
+
+@pytest.mark.skipif(not THOROUGH, reason="minutes: in make test-all")
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", SUITES)
+def test_every_class_of_faults_holds_over_three(name: str) -> None:
+    """One class of faults at a time over three participants, as far as the bound."""
+    complete = [nothing_breaks(setup, 600_000) for setup in suite(name, participants=3)]
+    assert any(complete)
+
+
+def test_the_pairs_are_all_pairs() -> None:
+    """Every two of the classes of faults have their search, and every suite has every number of participants."""
+    classes = set(Fault) - {Fault.ABORT, Fault.RETRY}
+    for name in SUITES:
+        assert sorted(SUITES[name]) == list(range(2, PARTICIPANTS_MAX + 1))
+        struck = {frozenset(setup.budgets) & classes for setup in suite(name, pairs=True)}
+        assert struck == {frozenset(pair) for pair in combinations(classes, 2)}
+
+
+def test_participants_of_one_role_are_told_apart() -> None:
+    """Equals are numbered in their names, so that a trace says who did what."""
+    names = [[site.spec.key.name for site in setup.sites] for setup in suite("strict", participants=3)]
+    assert ["policy", "agent1", "agent2"] in names
+    assert ["policy", "agent", "resources"] in names
