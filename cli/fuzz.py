@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as ProgressBars
 
 from quiesce.cli.opened import AsJson
 from quiesce.cli.output import ExitCode, emit_json, fail
@@ -20,11 +21,11 @@ from quiesce.cli.running import run
 from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import CALLS_MAX, IDS_MAX, RATE, Options, examine
+from quiesce.fuzz.campaign import CALLS_MAX, IDS_MAX, RATE, Options, Progress, examine
 from quiesce.fuzz.conforming import save_replays
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.junit import junit_text
-from quiesce.fuzz.report import ParticipantReport, text_of
+from quiesce.fuzz.report import ParticipantReport, Violation, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import load_traffic
 from quiesce.participants.control_token import TOKEN_VARIABLES
@@ -192,17 +193,25 @@ def _check_places(junit: Path | None, replays: Path | None) -> None:
 
 
 @contextmanager
-def _progress(url: str) -> Iterator[Callable[[int, int, int], None] | None]:
+def _progress(url: str) -> Iterator[Progress | None]:
+    """How far the test is, and each broken rule as soon as it is found: whoever interrupts it has seen them."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("calls"))
-    with Progress(*columns, console=console, transient=True) as bars:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("calls"))
+    with ProgressBars(*columns, console=console, transient=True) as bars:
         bar = bars.add_task(url, total=None)
+        shown = 0
 
-        def told(done: int, total: int, broken: int) -> None:
-            bars.update(bar, completed=done, total=total, description=f"{url}  {broken} rules broken")
+        def told(done: int, total: int, violations: Sequence[Violation]) -> None:
+            nonlocal shown
+            for violation in violations[shown:]:
+                known = f", known as {violation.known}" if violation.known else ""
+                line = f"{violation.rule.severity.value} {violation.rule.id}{known}: {violation.rule.sentence}"
+                bars.console.print(line, markup=False, highlight=False)
+            shown = len(violations)
+            bars.update(bar, completed=done, total=total, description=f"{url}  {shown} rules broken")
 
         yield told
 

@@ -36,8 +36,8 @@ WAIT_FOR_OTHERS_S: Final = 3.0
 """How long a prepare waits at most for the work of others."""
 
 Renew = Callable[[], Awaitable[None]]
-Progress = Callable[[int, int, int], None]
-"""Told how many calls of how many were sent, and how many rules are broken so far."""
+Progress = Callable[[int, int, Sequence[Violation]], None]
+"""Told how many calls of how many were sent, and what was found so far, in the order of finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _Campaign:
         if episode.finding is not None:
             await self._record(place, episode)
         if self.progress is not None:
-            self.progress(self.line.calls, self.options.calls_max, len(self.violations))
+            self.progress(self.line.calls, self.options.calls_max, self.violations)
         last = len(steps) - 1
         if episode.finding is not None:
             return tuple(steps) if len(episode.steps) - 1 < last else ()

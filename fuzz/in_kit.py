@@ -26,7 +26,7 @@ from quiesce.fuzz.virtual_time import VirtualClock, run_virtual
 from quiesce.transport.inprocess import AsgiApplication, AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
 
-__all__ = ["GRACE_S", "KitSource", "examine_kit", "kit_source", "replay_in_kit", "serving"]
+__all__ = ["GRACE_S", "KitSource", "examine_kit", "kit_options", "kit_source", "replay_in_kit", "serving"]
 
 GRACE_S: Final = 40.0
 """Somewhat more than for how long the kit holds an incomplete prepare after its deadline."""
@@ -71,7 +71,7 @@ def examine_kit(
 
     async def tested(root: Path) -> ParticipantReport:
         async with serving(source) as (transport, clock, renew):
-            options = _options(profile, root, traffic, seed=seed, calls_max=calls_max, allow_restore=allow_restore)
+            options = kit_options(profile, root, traffic, seed=seed, calls_max=calls_max, allow_restore=allow_restore)
             options = replace(options, stop_after=stop_after)
             return await examine(KIT_ORIGIN, transport, clock, options, renew=renew)
 
@@ -90,14 +90,14 @@ def replay_in_kit(replay: ReplayFile, *, fence: FenceVariant | None = None, traf
 
     async def replayed(root: Path) -> Replayed:
         async with serving(kit_source(replay.tested.role, variant)) as (transport, clock, _):
-            options = _options(replay.tested.profile, root, traffic)
+            options = kit_options(replay.tested.profile, root, traffic)
             return await replay_at(KIT_ORIGIN, transport, clock, options, replay)
 
     with tempfile.TemporaryDirectory(prefix="quiesce-fuzz-") as folder:
         return run_virtual(replayed(Path(folder)))
 
 
-def _options(
+def kit_options(
     profile: Profile,
     root: Path,
     traffic: Traffic,
@@ -106,6 +106,7 @@ def _options(
     calls_max: int = CALLS_MAX,
     allow_restore: bool = True,
 ) -> Options:
+    """How a server of the kit is tested in process."""
     return Options(
         nonce="kit",
         profile=profile,

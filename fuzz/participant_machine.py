@@ -143,21 +143,14 @@ def machine_over(
 
     They take the token ``quiesce.fuzz.kit.KIT_TOKEN`` and the calls of ``kit_traffic``.
     """
-    from quiesce.fuzz.in_kit import serving  # noqa: PLC0415 - as above
+    from quiesce.fuzz.in_kit import kit_options, serving  # noqa: PLC0415 - as above
     from quiesce.fuzz.kit import KIT_ORIGIN  # noqa: PLC0415 - as above
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Place]:
         with tempfile.TemporaryDirectory(prefix="quiesce-fuzz-") as folder:
-            options = Options(
-                nonce="kit",
-                profile=profile,
-                traffic=kit_traffic,
-                root=Path(folder),
-                allow_restore=allow_restore,
-                durations=KIT_DURATIONS,
-                sends_any_header=True,
-            )
+            options = kit_options(profile, Path(folder), kit_traffic, allow_restore=allow_restore)
+            options = replace(options, durations=KIT_DURATIONS)
             async with serving(source) as (transport, clock, _):
                 yield await _arrived(KIT_ORIGIN, Line(transport, clock), options)
 

@@ -74,10 +74,7 @@ class Found:
 
 @dataclass(slots=True)
 class Survey:
-    """Looks at one URL.
-
-    ``own_id`` gives fresh ids; ``deadline_ts`` the deadline of a call that is sent now.
-    """
+    """Looks at one URL. ``own_ids`` gives fresh ids; ``answer_s`` is what a call that does not wait may take."""
 
     url: str
     line: Line
@@ -162,11 +159,11 @@ class Survey:
         resumed = await self._post(subject, Operation.RESUME, next(self.own_ids))
         owes = resumed.status == CONFLICT and resumed.code == "resources_checkpoint_error"
         if owes and not self.allow_restore:
-            reason = "it was started to be restored and serves nothing before that; allow restores to test it"
+            reason = "it was started to be restored and serves nothing before that; --allow-restore tests it"
             return self._refused(Verdict.OWES_RESTORE, reason)
         live = "" if owes else await self._live_work(subject, status)
         if live and not self.allow_live_work:
-            reason = f"{live}; testing it would disturb them (allow live work to test it all the same)"
+            reason = f"{live}; testing it would disturb them (--live-work, or allow_live_work, tests it all the same)"
             return self._refused(Verdict.LIVE_WORK, reason)
         return Found(
             Verdict.TESTED,
