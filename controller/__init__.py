@@ -13,6 +13,7 @@ from quiesce.controller.errors import (
     CutAborted,
     DeadlineExceeded,
     InDoubt,
+    LeaseLapsed,
     OnCompletedMisused,
     PublishUncertain,
     RestoreFailed,
@@ -25,6 +26,7 @@ from quiesce.controller.errors import (
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import CompletedResult, OnCompleted
 from quiesce.controller.results import CutResult, PhaseTiming, RestoreResult, Timings
+from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 
 __all__ = [
@@ -37,11 +39,13 @@ __all__ = [
     "CutResult",
     "DeadlineExceeded",
     "InDoubt",
+    "LeaseLapsed",
     "OnCompleted",
     "OnCompletedMisused",
     "PhaseTiming",
     "PhasedCut",
     "PhasedRestore",
+    "Pruned",
     "PublishUncertain",
     "RestoreFailed",
     "RestoreResult",

@@ -85,8 +85,10 @@ def test_discover_names_everybody(quiesce: Command, idle: Deployment, tmp_path: 
         "agent": "agent",
         "tools": "resources",
     }
+    assert set(found["without_lease"]) == {"main/policy_model", "main/agent", "main/tools"}
     shown = quiesce("discover", "--config", config)
     assert shown.exit_code == 0
+    assert "without a lease, so closed until recovered if the controller dies: main/" in shown.stdout
     assert f"fingerprint of main: {found['fingerprints']['main']}" in shown.stdout
     assert idle.urls[Role.AGENT] in shown.stdout
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,11 @@ from support.stores import A0
 from support.virtual_loop import run_virtual, virtual_time
 
 from quiesce.fsm.tables.fence import FencePhase, FenceVariant
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.in_kit import examine_kit, kit_source
+from quiesce.fuzz.report import text_of
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.participants import server
 from quiesce.participants.capabilities import LEASE_FEATURE
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.server import Lease, ModelLedger, SessionHooks, Sessions, mount_policy, mount_sessions
@@ -298,3 +304,13 @@ def test_every_mount_takes_a_lease() -> None:
     mounted = mount_sessions(Kit().work.model_app(), Sessions("tools", hooks=hooks), token="t", lease=Lease())
     assert LEASE_FEATURE in str(mounted.capabilities())
     assert CONTROL in {route.rpartition("/lease")[0] for route in mounted._routes}
+
+
+@pytest.mark.parametrize("role", [Role.POLICY, Role.AGENT, Role.RESOURCES])
+def test_a_leased_server_conforms(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps every rule that a participant of generation A is held to."""
+    for name in ("mount_policy", "mount_agent", "mount_sessions"):
+        monkeypatch.setattr(server, name, functools.partial(getattr(server, name), lease=Lease(60.0)))
+    report = examine_kit(kit_source(role), calls_max=900)
+    assert report.violations == (), text_of([report])
+    assert report.verdict is Verdict.TESTED
