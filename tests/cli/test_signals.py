@@ -1,0 +1,190 @@
+"""Signals at a command that runs as a process of its own: everybody accepts work, or is held closed by name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import Command
+from support.workload import TOKEN, Deployment, deployment
+
+from quiesce.cli.workload.tools import Tools
+from quiesce.controller.catalog import SnapshotState
+from quiesce.controller.snapshots import SnapshotStore
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.control_token import TOKEN_VARIABLES
+from quiesce.participants.identity import AttemptId
+
+PATIENCE_S = 60.0
+INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+LAST_CUT = 'last_cut_signals = ["SIGTERM", "SIGUSR1"]\ngrace_s = {grace_s}'
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """The command, as a process of its own."""
+    environment = {**os.environ, TOKEN_VARIABLES[0]: TOKEN}
+    command = [sys.executable, "-m", "quiesce.cli.main", *arguments, "--json"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def reached(child: subprocess.Popen[str], root: Path, target: str) -> None:
+    """Wait until a journal says that the transaction has come to a state, or the process has ended."""
+    until_s = time.monotonic() + PATIENCE_S
+    sought = f'"target":"{target}"'
+    while child.poll() is None and time.monotonic() < until_s:
+        journals = (root / ".quiesce" / "journal").glob("*.ndjson")
+        if any(sought in path.read_text(encoding="utf-8", errors="replace") for path in journals):
+            return
+        time.sleep(0.01)
+    assert child.poll() is not None, f"it never came to {target}"
+
+
+def ended(child: subprocess.Popen[str]) -> tuple[int, Mapping[str, Any], str]:
+    """The exit code, the JSON object on the last line, and the messages."""
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err
+    return child.returncode, json.loads(out.splitlines()[-1]), err
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Deployment]:
+    """Servers on which a call takes longer than any test."""
+    with deployment(latency_s=300) as here:
+        here.run("slow", turns=1)
+        here.arrivals.wait(Role.POLICY, "/v1/responses")
+        yield here
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Deployment]:
+    """Servers on which nothing runs."""
+    with deployment(latency_s=0) as here:
+        yield here
+
+
+def states(root: Path) -> list[SnapshotState]:
+    """What the snapshots under a root are."""
+    return [entry.state for entry in SnapshotStore(root).list()]
+
+
+@pytest.mark.parametrize("number", [INT, TERM], ids=str)
+def test_a_drain_that_is_interrupted_is_undone(servers: Deployment, tmp_path: Path, number: signal.Signals) -> None:
+    """Nothing is published, everybody accepts work, and the command says that it was interrupted."""
+    config = servers.write_config(tmp_path)
+    child = started("checkpoint", "--label", "a", "--config", str(config))
+    reached(child, root_of(config), "draining")
+    child.send_signal(number)
+    code, said, err = ended(child)
+    assert (code, said["type"]) == (1, "Interrupted")
+    assert f"{number.name}: ending well" in err
+    assert servers.phases() == {"idle"}
+    assert states(root_of(config)) == []
+
+
+@pytest.mark.parametrize("numbers", [(USR1, TERM, USR1)], ids=str)
+def test_a_drain_that_cannot_end_in_the_grace_is_undone_within_it(
+    servers: Deployment, tmp_path: Path, numbers: tuple[signal.Signals, ...]
+) -> None:
+    """It goes on for as long as there is time for it, however often the end is announced."""
+    config = servers.write_config(tmp_path, extra=LAST_CUT.format(grace_s=4.0))
+    child = started("checkpoint", "--label", "a", "--config", str(config))
+    reached(child, root_of(config), "draining")
+    for number in numbers:
+        child.send_signal(number)
+    code, said, err = ended(child)
+    assert (code, said["type"]) == (1, "Interrupted")
+    assert "going on for 3 s at most" in err
+    assert servers.phases() == {"idle"}
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_next_controller_reopens_everybody(
+    servers: Deployment, tmp_path: Path, quiesce: Command
+) -> None:
+    """Exit 3, and the journal knows who is owed what."""
+    config = servers.write_config(tmp_path)
+    child = started("checkpoint", "--label", "a", "--config", str(config))
+    reached(child, root_of(config), "draining")
+    child.send_signal(INT)
+    child.send_signal(INT)
+    code, said, _ = ended(child)
+    # the first one may have been enough by the time the second one comes
+    assert (code, said["type"]) in ((3, "Interrupted"), (1, "Interrupted"))
+    assert quiesce("abort", "--config", str(config)).exit_code == 0
+    assert servers.phases() == {"idle"}
+
+
+@pytest.mark.parametrize(
+    ("state", "number"), [("preflight", INT), ("committing", TERM), ("publishing", INT), ("resuming", TERM)]
+)
+def test_a_signal_at_any_moment_leaves_everybody_open(
+    idle: Deployment, tmp_path: Path, state: str, number: signal.Signals
+) -> None:
+    """Published whole, or not at all; the exit code tells a success only where it is published."""
+    config = idle.write_config(tmp_path)
+    child = started("checkpoint", "--label", "a", "--config", str(config))
+    reached(child, root_of(config), state)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err
+    assert idle.phases() == {"idle"}
+    found = states(root_of(config))
+    assert set(found) <= {SnapshotState.VALID}
+    # a signal that comes when everything is done and not yet told ends the process as it ends any other
+    if child.returncode != -number:
+        assert (child.returncode == 0) == json.loads(out.splitlines()[-1])["ok"]
+        assert found == [SnapshotState.VALID] or child.returncode == 1
+
+
+def test_an_announced_end_lets_a_cut_be_finished(idle: Deployment, tmp_path: Path) -> None:
+    """There is time enough: the cut is published, and the command has worked."""
+    config = idle.write_config(tmp_path, extra=LAST_CUT.format(grace_s=60.0))
+    child = started("checkpoint", "--label", "a", "--config", str(config))
+    reached(child, root_of(config), "preflight")
+    child.send_signal(TERM)
+    code, said, _ = ended(child)
+    assert (code, said["ok"]) == (0, True)
+    assert states(root_of(config)) == [SnapshotState.VALID]
+    assert idle.phases() == {"idle"}
+
+
+@pytest.mark.parametrize("number", [TERM], ids=str)
+def test_a_restore_that_is_interrupted_is_held_closed(
+    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Nobody runs on half of it; the message says who is closed, and an abort reopens them."""
+    with deployment(latency_s=0.2) as here:
+        config = here.write_config(tmp_path)
+        here.run("live", turns=20)
+        here.arrivals.wait(Role.RESOURCES, "/append", times=2)
+        assert quiesce("checkpoint", "--label", "a", "--config", str(config)).exit_code == 0
+
+    async def restore_slowly(_tools: Tools, _attempt: AttemptId, _state: Mapping[str, object]) -> None:
+        await asyncio.sleep(1.0)
+
+    monkeypatch.setattr(Tools, "restore", restore_slowly)
+    with deployment(latency_s=0) as here:
+        config = here.write_config(tmp_path)
+        child = started("restore", "a", "--config", str(config))
+        reached(child, root_of(config), "restoring")
+        child.send_signal(number)
+        code, said, err = ended(child)
+        assert (code, said["type"]) == (3, "RestoreFailed"), err
+        assert "is held closed" in err
+        assert here.capabilities(Role.POLICY)["phase"] != "idle"
+        assert quiesce("abort", "--config", str(config)).exit_code == 0
+        assert here.phases() == {"idle"}
+
+
+def root_of(config: Path) -> Path:
+    """The root that a configuration of the tests names."""
+    return config.parent / "root"
