@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from quiesce.participants.excerpts import escaped, printable
 
-__all__ = ["Listed", "first_problems"]
+__all__ = ["Listed", "first_problems", "missing_fields"]
 
 PROBLEMS_MAX: Final = 3
 T = TypeVar("T")
@@ -29,5 +30,18 @@ def first_problems(error: ValidationError) -> str:
         got = "" if problem["type"] == "missing" else f" (found {escaped(problem['input'], 60)})"
         said = printable(problem["msg"].removeprefix("Value error, "))
         lines.append(f"{path}: {said}{got}")
-    more = len(found) - PROBLEMS_MAX
+    return _listed(lines, len(found))
+
+
+def missing_fields(model: type[BaseModel], value: Mapping[str, object]) -> str:
+    """Which required fields a JSON object lacks, as :func:`first_problems` says it; empty when it lacks none.
+
+    To be asked first where others wrote the text: pydantic puts a copy of the whole object into the error for each.
+    """
+    lacking = [name for name, field in model.model_fields.items() if field.is_required() and name not in value]
+    return _listed([f"{name}: Field required" for name in lacking[:PROBLEMS_MAX]], len(lacking))
+
+
+def _listed(lines: list[str], count: int) -> str:
+    more = count - PROBLEMS_MAX
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")

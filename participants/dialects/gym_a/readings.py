@@ -39,7 +39,7 @@ from quiesce.participants.dialects.gym_a.unbelievable import Reader, Unbelievabl
 from quiesce.participants.errors import ProtocolViolation
 from quiesce.participants.excerpts import body_excerpt, escaped, printable
 from quiesce.participants.strict_json import NotStrictJson, parse
-from quiesce.participants.validation import first_problems
+from quiesce.participants.validation import first_problems, missing_fields
 
 __all__ = ["read_progress_reply", "read_reply"]
 
@@ -122,8 +122,11 @@ def _replaced(spec: CallSpec, status: int, instance: str | None) -> str:
 def _parsed(spec: CallSpec, route: Route, body: bytes) -> BaseModel:
     shape = route.coordinator_reply if spec.coordinator and route.coordinator_reply else route.reply
     try:
-        if not isinstance(parse(body), dict):
+        value = parse(body)
+        if not isinstance(value, dict):
             raise Unbelievable("the body is JSON, but no object")
+        if missing := missing_fields(shape, value):
+            raise Unbelievable(missing)
         return shape.model_validate_json(body)
     except NotStrictJson as error:
         raise Unbelievable(f"the body is no JSON object: {error}") from None
