@@ -138,7 +138,7 @@ async def one_cut(controller: Controller, fleet: Fleet, tap: Wiretap, site: Call
     except (QuiesceError, ExceptionGroup) as error:
         assert site is not None
         check_error(error, site)
-        assert any(note.startswith("nothing was published, and ") for note in error.__notes__)
+        check_notes(error)
         assert controller.unsettled is None
         assert controller.store.list() == ()
     else:
@@ -168,6 +168,11 @@ def check_error(error: BaseException, site: CallSite) -> None:
     assert "\\x00" not in text
     assert "\x00" not in text
     assert "JSONDecodeError" not in text
+
+
+def check_notes(error: BaseException) -> None:
+    """Whoever reads it is told what is left of the cut."""
+    assert any(note.startswith("nothing was published, and ") for note in error.__notes__)
 
 
 def sites_of_a_cut(root: Path, fence: FenceVariant) -> Iterator[CallSite]:
