@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from pydantic import JsonValue
 
 from quiesce.controller.api import Controller
+from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
@@ -36,6 +37,7 @@ from quiesce.controller.loop_thread import LoopThread, refuse_in_a_loop
 from quiesce.controller.phases import PhasedCut
 from quiesce.controller.ports import OnCompleted
 from quiesce.controller.results import CutResult, RestoreResult
+from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.trainer_only import TrainerOnlyCut
 from quiesce.fsm.tables.participant import ParticipantState
@@ -183,6 +185,14 @@ class BlockingController:
     def restore(self, label: str) -> BlockingRestored:
         """As :meth:`Controller.restore`, for a plain ``with``."""
         return BlockingRestored(self._run, self._controller.restore(label))
+
+    def snapshots(self) -> tuple[SnapshotEntry, ...]:
+        """As :meth:`Controller.snapshots`."""
+        return self._run(self._controller.snapshots())
+
+    def prune(self, *, keep: int | None = None, dry_run: bool = False) -> Pruned:
+        """As :meth:`Controller.prune`."""
+        return self._run(self._controller.prune(keep=keep, dry_run=dry_run))
 
     def settle(self) -> None:
         """As :meth:`Controller.settle`."""

@@ -62,6 +62,8 @@ def test_a_cut_and_a_restore(servers: ServedFleet, tmp_path: Path) -> None:
         assert cut.result.rollouts == (AttemptId("r0", 0),)
         assert servers.everybody_accepts()
         assert controller.store.load("step-1").metadata == {"step": 1}
+        assert [entry.label for entry in controller.snapshots()] == ["step-1"]
+        assert controller.prune(keep=1).kept == (cut.result.wire_id,)
     assert "resumed" in seen
     with (
         served_fleet(servers.run(_fence_of)) as fresh,
