@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.epoch import Tenure
-from quiesce.controller.files import FileSystem, LocalFiles
+from quiesce.controller.files import FileSystem, LocalFiles, storage_errors
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.sweeping import needed_by_restores
@@ -44,8 +45,8 @@ async def prune_root(
     """
     files = files or LocalFiles()
     store = SnapshotStore(root, files=files)
-    if dry_run:
-        return await asyncio.to_thread(_prune, store, files, keep, None)
+    if dry_run or not await asyncio.to_thread(_is_root, store, files):
+        return replace(await asyncio.to_thread(_prune, store, files, keep, None), dry_run=dry_run)
     tenure = await Tenure.acquire(files, store.layout, clock or SystemClock())
     try:
         return await finish_first(asyncio.to_thread(_prune, store, files, keep, tenure))
@@ -83,6 +84,13 @@ def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Te
     pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
     pruned.failed.update(needed.restores)
     return pruned
+
+
+def _is_root(store: SnapshotStore, files: FileSystem) -> bool:
+    """Whether anything of ours ever stood there: a root that was misspelt is not made by asking for it."""
+    layout = store.layout
+    with storage_errors("look at the checkpoint root", layout.root):
+        return any(files.status(path) is not None for path in (layout.snapshots, layout.epochs, layout.journals))
 
 
 def _nobody_else() -> None:

@@ -115,6 +115,13 @@ def test_how_many_stay_comes_from_the_configuration(quiesce: Command, root: Path
     assert len(last_object(quiesce("prune", "--keep", "1", *config))["removed"]) == 2
 
 
+def test_a_root_that_was_misspelt_is_not_made(quiesce: Command, tmp_path: Path) -> None:
+    """Nothing stands there, so nothing is removed, and nothing is left behind by having asked."""
+    result = quiesce("prune", "--keep", "1", "--root", str(tmp_path / "no-such-root"), "--json")
+    assert (result.exit_code, last_object(result)["kept"], last_object(result)["dry_run"]) == (0, [], False)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("keep", ["0", "-1"])
 def test_the_newest_cannot_be_given_up(quiesce: Command, root: Path, keep: str) -> None:
     """Wrong usage is exit 2 and changes nothing."""
