@@ -359,6 +359,11 @@ class Controller:
         finally:
             self._busy.release()
 
+    @property
+    def owed(self) -> tuple[ParticipantKey, ...]:
+        """Whoever is owed a resume, of all transactions that are not settled."""
+        return tuple(key for phased in self._loose.all for key in phased.owed())
+
     async def abort(self, wire_id: str | None = None) -> Aborted:
         """Abort what runs or rests here: everybody is reopened, also of a restore that is held closed.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -121,7 +121,7 @@ class RequestWatch:
             case AskedKind.ABORT:
                 return _plain((await controller.abort(request.wire_id)).to_json())
             case AskedKind.SETTLE:
-                await controller.settle(give_up=[_key(name) for name in request.give_up])
+                await controller.settle(give_up=[_key(name, controller.owed) for name in request.give_up])
                 return {}
 
     async def _cut(self, request: AskedRequest) -> dict[str, JsonValue]:
@@ -160,11 +160,13 @@ def _plain(result: Mapping[str, object]) -> dict[str, JsonValue]:
     return plain
 
 
-def _key(name: str) -> ParticipantKey:
-    deployment, slash, participant = name.partition("/")
-    if not slash:
-        raise ConfigurationError(f"{name} names no participant; write deployment/name")
-    return ParticipantKey(deployment, participant)
+def _key(name: str, owed: Sequence[ParticipantKey]) -> ParticipantKey:
+    """Whom a name means: deployment/name, or a name that only one of those has who are owed something."""
+    found = [key for key in dict.fromkeys(owed) if name in (str(key), key.name)]
+    if len(found) != 1:
+        named = ", ".join(map(str, owed)) or "nobody"
+        raise ConfigurationError(f"{name} names {len(found)} of those who are owed a resume: {named}")
+    return found[0]
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

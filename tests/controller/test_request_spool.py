@@ -97,8 +97,8 @@ async def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
             busy = await ask.ask(AskedKind.CUT, "q3", label="step-2")
             assert "is running" in busy.errors[0][1]
             assert "is running" in (await ask.ask(AskedKind.SETTLE, "q4")).errors[0][1]
-        assert "nothing is owed" in (await ask.ask(AskedKind.SETTLE, "q5", give_up=["main/agent"])).errors[0][1]
-        assert "deployment/name" in (await ask.ask(AskedKind.SETTLE, "q6", give_up=["agent"])).errors[0][1]
+        unknown = await ask.ask(AskedKind.SETTLE, "q5", give_up=["main/agent"])
+        assert "names 0 of those who are owed a resume: nobody" in unknown.errors[0][1]
         assert (await ask.ask(AskedKind.SETTLE, "q7")).ok
     async with fleet.controller(tmp_path):
         refused = await asker(fleet, tmp_path).ask(AskedKind.CUT, "q1", label="step-2")
@@ -192,7 +192,7 @@ async def test_who_is_in_doubt_is_settled_from_outside(tmp_path: Path, fence: Fe
         assert (answer.ok, answer.unproven) == (False, True)
         assert [kind for kind, _ in answer.errors] == [InDoubt.__name__]
         assert "main/tools" in answer.errors[0][1]
-        assert (await asker(fleet, tmp_path).ask(AskedKind.SETTLE, "q2", give_up=["main/tools"])).ok
+        assert (await asker(fleet, tmp_path).ask(AskedKind.SETTLE, "q2", give_up=["tools"])).ok
         assert controller.unsettled is None
 
 
