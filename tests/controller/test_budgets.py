@@ -13,6 +13,7 @@ from support.wiretap import TappedCall, Wiretap
 
 from quiesce.controller import DeadlineExceeded, RestoreFailed
 from quiesce.controller.clock import Clock
+from quiesce.controller.phases import PhasedRestore
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.trace import TraceRecord
@@ -163,7 +164,7 @@ async def test_a_restored_body_that_outlives_the_hold_budget_is_held_closed(tmp_
         assert caught.group_contains(DeadlineExceeded, match="hold_timeout_s")
         assert not await fresh.everybody_accepts()
         held = controller.unsettled
-        assert held is not None
+        assert isinstance(held, PhasedRestore)
         await held.retry()
-        await held.resume()  # type: ignore[union-attr]  # it is a restore
+        await held.resume()
     assert await fresh.everybody_accepts()

@@ -124,7 +124,8 @@ class Reader:
         document = tomllib.loads(text)
         if "tool" in document:
             return
-        if {"root", "deployment"} <= set(document) and "://127.0.0.1" in text:  # else it names nobody whom one could call
+        # a configuration of other addresses names nobody whom one could call
+        if {"root", "deployment"} <= set(document) and "://127.0.0.1" in text:
             (self._folder / "quiesce.toml").write_text(text, encoding="utf-8")
         parse_config(whole_configuration(document, text), source=str(block), directory=self._folder, environment={})
 
