@@ -119,6 +119,7 @@ async def deployed(
     fence: FenceVariant = FenceVariant.STRICT,
     expects_restore: bool = False,
     latency_s: float = 0.01,
+    lease_s: float | None = None,
     arrivals: Arrivals | None = None,
 ) -> AsyncIterator[Mapping[Role, str]]:
     """The four servers in this event loop; their URLs."""
@@ -140,6 +141,7 @@ async def deployed(
                 latency_s=0 if role is Role.AGENT else latency_s,
                 upstreams=upstreams.get(role, {}),
                 expects_restore=expects_restore and role is Role.RESOURCES,
+                lease_s=None if role is Role.AUXILIARY else lease_s,
             )
             await stack.enter_async_context(served_with_lifespan(noting(role, build_server(settings)), sockets[role]))
         yield urls
@@ -147,7 +149,11 @@ async def deployed(
 
 @contextlib.contextmanager
 def deployment(
-    *, fence: FenceVariant = FenceVariant.STRICT, expects_restore: bool = False, latency_s: float = 0.01
+    *,
+    fence: FenceVariant = FenceVariant.STRICT,
+    expects_restore: bool = False,
+    latency_s: float = 0.01,
+    lease_s: float | None = None,
 ) -> Iterator[Deployment]:
     """The four servers in a thread; leaving ends them, and whatever runs on them breaks off."""
     up: Future[Deployment] = Future()
@@ -158,7 +164,7 @@ def deployment(
         over.set_result(ended)
         arrivals = Arrivals()
         async with deployed(
-            fence=fence, expects_restore=expects_restore, latency_s=latency_s, arrivals=arrivals
+            fence=fence, expects_restore=expects_restore, latency_s=latency_s, lease_s=lease_s, arrivals=arrivals
         ) as urls:
             up.set_result(Deployment(urls, asyncio.get_running_loop(), arrivals))
             await ended.wait()
