@@ -88,9 +88,9 @@ _WAIVERS: Final = (
         needs_recorded_agent=True,
     ),
     _Waiver(
-        ("closed_is_known",),
+        ("closed_is_known", "settled_is_open"),
         frozenset({Fault.DUPLICATE, Fault.INTRUDER}),
-        f"{_UNKNOWABLE}: it closes whoever was left alone since another controller held it",
+        f"{_UNKNOWABLE}: it closes whoever was left alone, since another controller held it, once that one lets go",
     ),
     _Waiver(
         ("closed_is_known", "settled_is_open", "settled_takes_next_cut"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.mutations_page import page
-from support.planted_bugs import BUGS, setups, verdict_of
+from support.planted_bugs import BUGS, doubled, in_place, planted, setups, verdict_of
 
 from quiesce.fsm.explore import explore
 from quiesce.fsm.explore_model import System
@@ -62,6 +63,15 @@ SHORTEST = {
     "workers' acknowledgements are not counted": 20,
 }
 """How many actions lead to each violation. A changed number means that a bug shows earlier or later: say why."""
+SAMPLED = (
+    "a participant is not marked before its first call",
+    "a recovery opens half a restore",
+    "an abort forgets the agents",
+    "a failed restore is opened",
+)
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+"""All of them are searched with a twin in ``make test-all``."""
+BOUND = 600_000
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -70,6 +80,20 @@ def test_a_planted_bug_is_found_with_a_shortest_trace(name: str) -> None:
     verdict = verdict_of(name)
     assert verdict is not None, f"{name}: not found, or another property breaks"
     assert len(verdict.trace or ()) == SHORTEST[name]
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("name", BUGS if THOROUGH else SAMPLED)
+def test_the_reduced_search_finds_what_the_full_one_finds(name: str) -> None:
+    """Beside a twin of its last participant, a bug shows after as many steps in either search, or in neither."""
+    bug = BUGS[name]
+    setup = doubled(planted(bug))
+    with in_place(bug):
+        full = explore(System(setup), states_max=BOUND, stop_at_violation=True)
+        reduced = explore(System(setup, reduced=True), states_max=BOUND, stop_at_violation=True)
+    assert reduced.states < full.states or full.states == BOUND
+    shortest = [sorted(len(verdict.trace or ()) for verdict in found.violations()) for found in (full, reduced)]
+    assert shortest[0][:1] == shortest[1][:1] or (full.states == BOUND and not shortest[0])
 
 
 def test_there_are_enough_of_them_and_each_is_pinned() -> None:

@@ -17,7 +17,7 @@ from quiesce.fsm.explore_site import Fault
 from quiesce.fsm.explore_suites import PARTICIPANTS_MAX, SUITES, suite
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-BOUNDS = {2: 400_000, 3: 100_000}
+BOUNDS = {2: 400_000, 3: 50_000}
 """States of one search, by participants. No search of two hits its bound."""
 SAMPLED = (
     "restore, deadline + controller",
@@ -80,7 +80,7 @@ def test_every_pair_holds(name: str, participants: int) -> None:
 @pytest.mark.parametrize("name", SUITES)
 def test_every_class_of_faults_holds_over_three(name: str) -> None:
     """One class of faults at a time over three participants, as far as the bound."""
-    complete = [nothing_breaks(setup, 600_000) for setup in suite(name, participants=3)]
+    complete = [nothing_breaks(setup, 300_000) for setup in suite(name, participants=3)]
     assert any(complete)
 
 

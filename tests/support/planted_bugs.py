@@ -6,7 +6,7 @@ The search must find each of them (``tests/fsm/test_explore_mutations.py``), and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -29,10 +29,11 @@ from quiesce.fsm.tables.participant import ParticipantEvent, ParticipantState
 from quiesce.fsm.tables.phases import PHASES, DrainMode, Milestone, PhasePlan, Wave
 from quiesce.fsm.tables.release import ReleaseEvent, ReleaseState
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
-from quiesce.fsm.vocabulary import Outcome, Phase, Role, Verb
+from quiesce.fsm.transaction import Plan
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
 from quiesce.fsm.waves import _CONDITIONS
 
-__all__ = ["BUGS", "Bug", "Misorder", "named", "planted", "searched", "setups", "verdict_of"]
+__all__ = ["BUGS", "Bug", "Misorder", "doubled", "in_place", "named", "planted", "searched", "setups", "verdict_of"]
 
 AnyRow = Row[Any, Any]
 Change = Callable[[AnyRow], AnyRow]
@@ -612,15 +613,37 @@ def planted(bug: Bug | Misorder) -> Setup:
     )
 
 
-@cache
-def searched(name: str) -> Exploration:
-    """The search that must find the bug; with several classes of faults it ends at the first violation."""
-    bug = BUGS[name]
+@contextmanager
+def in_place(bug: Bug | Misorder) -> Iterator[None]:
+    """What is no row is exchanged while this lasts."""
     with ExitStack() as stack:
         if isinstance(bug, Misorder):
             for place, exchanged in bug.patches.items():
                 stack.enter_context(patch(place, exchanged))
+        yield
+
+
+@cache
+def searched(name: str) -> Exploration:
+    """The search that must find the bug; with several classes of faults it ends at the first violation."""
+    bug = BUGS[name]
+    with in_place(bug):
         return explore(System(planted(bug)), states_max=200_000, stop_at_violation=bug.budgets is not None)
+
+
+def doubled(setup: Setup) -> Setup:
+    """The same set-up with a twin of its last participant."""
+    plan, (first, last) = setup.controller.plan, setup.sites
+    names = (f"{last.spec.key.name}1", f"{last.spec.key.name}2")
+    specs = tuple(replace(last.spec, key=ParticipantKey("main", name)) for name in names)
+    members = Plan(
+        (first.spec, *specs),
+        plan.is_restore,
+        watches_stragglers=plan.watches_stragglers,
+        restarts_stragglers=plan.restarts_stragglers,
+    )
+    twins = tuple(replace(last, spec=spec) for spec in specs)
+    return replace(setup, controller=replace(setup.controller, plan=members), sites=(first, *twins), expects=())
 
 
 def verdict_of(name: str) -> Verdict | None:
