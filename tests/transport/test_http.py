@@ -187,6 +187,24 @@ class TestMaybeApplied:
                 await send(wire.url + "/prepare", timeout_s=0.1)
             await wire.over.wait()
 
+    @pytest.mark.parametrize(
+        "head", [b"HTTP/1.1 200 OK\r\nx-fill: ", b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n"]
+    )
+    async def test_slow_bytes_do_not_stretch_the_time_out(self, head: bytes) -> None:
+        """A byte now and then, in the head or in the body, is no reason to wait for longer than the whole may take."""
+
+        async def trickle(peer: Peer) -> None:
+            await peer.request()
+            await peer.write(head)
+            while True:
+                await peer.write(b"x")
+                await asyncio.sleep(0.01)
+
+        async with bare(trickle) as wire:
+            with pytest.raises(MaybeApplied, match=r"no complete reply within 0\.1 s"):
+                await send(wire.url + "/prepare", timeout_s=0.1)
+            await wire.over.wait()
+
     @pytest.mark.parametrize("length", [b"", b"content-length: 100000000\r\n"])
     async def test_a_hundred_megabytes_are_not_read(self, length: bytes) -> None:
         """Reading stops at the cap and the connection is closed, whether the length was declared or not."""
