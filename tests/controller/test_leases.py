@@ -243,6 +243,38 @@ async def test_a_lease_that_lapsed_is_found_right_before_the_decision(tmp_path: 
     assert list((tmp_path / ".quiesce" / "staging").iterdir()) == []
 
 
+@pytest.mark.parametrize("answers", ["nothing", "that it is stale"])
+@virtual_time
+async def test_a_fence_that_expires_before_the_others_are_there_ends_the_cut(tmp_path: Path, answers: str) -> None:
+    """The policy waits for a slow agent and hears nothing; when it has opened, nothing of it is published (F-20).
+
+    Whether its renewals are lost or refused: the cut is aborted, the policy is named, and its resume counts as done.
+    """
+    fleet = fleet_with_leases(5.0)
+    stuck = fleet.stuck("slow")
+    asyncio.get_running_loop().call_later(60.0, fleet.let_calls_end.set)
+
+    def lose(call: TappedCall) -> ControlReply | None:
+        if call.route != "lease/renew" or call.site.participant != "main/policy":
+            return None
+        if answers == "nothing":
+            raise_unreachable(call)
+        return STALE
+
+    tap = Wiretap(fleet.transport(), instead=lose)
+    async with fleet.controller(tmp_path, transport=tap, on_completed=keep) as controller:
+        with pytest.raises(QuiesceError, match="main/policy"):
+            await controller.cut("step-1").__aenter__()
+        assert controller.unsettled is None
+        assert controller.store.list() == ()
+        assert await fleet.everybody_accepts()
+        assert not tap.to("agent-checkpoint/commit") or answers == "nothing"
+        await stuck
+        tap.instead = lambda _call: None
+        async with controller.cut("step-2"):
+            pass
+
+
 @virtual_time
 async def test_a_participant_that_was_restarted_while_the_trainer_saved_is_found(tmp_path: Path) -> None:
     """It accepts work, so the trainer's part is of another moment than the cut."""
