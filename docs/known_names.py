@@ -29,7 +29,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls to install an extension."""
     app.connect("missing-reference", _plain_where_known)
     app.connect("autodoc-process-signature", _readable)
-    app.connect("autodoc-process-docstring", _one_name_a_line, priority=400)  # napoleon has 500
+    app.connect("autodoc-process-docstring", _prepare, priority=400)  # napoleon has 500
     app.connect("autodoc-process-docstring", _undo_type, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -71,9 +71,24 @@ def _exists(name: str) -> bool:
     return hasattr(importlib.import_module("builtins"), name)
 
 
-def _one_name_a_line(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
-    """``a, b: what both are`` becomes two entries of *Attributes*; napoleon would take ``a,`` for the type of ``b``."""
-    lines[:] = [one for line in lines for one in _separated(line)]
+def _prepare(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
+    """``a, b: what both are`` becomes two entries of *Attributes*; napoleon would take ``a,`` for the type of ``b``.
+
+    An indented block behind an empty line is an example, whether a double colon stands before it or not.
+    """
+    if lines and lines[0].startswith("Alias for field number "):  # what a named tuple says of itself
+        lines.clear()
+    lines[:] = [one for line in _marked_examples(lines) for one in _separated(line)]
+
+
+def _marked_examples(lines: list[str]) -> Iterator[str]:
+    last = ""
+    for number, line in enumerate(lines):
+        yield line
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        if not line and following.startswith("    ") and last[:1] not in {"", " ", "-"} and not last.endswith("::"):
+            yield from ("::", "")
+        last = line or last
 
 
 def _separated(line: str) -> list[str]:
