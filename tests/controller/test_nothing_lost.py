@@ -17,7 +17,7 @@ from support.virtual_loop import run_virtual
 from quiesce.controller import Controller
 
 IS_WHOLE: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-SEEDS: Final = 200 if IS_WHOLE else 10
+SEEDS: Final = 200 if IS_WHOLE else 8
 ITEMS: Final = 100
 pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 120)
 
