@@ -143,7 +143,20 @@ class TransactionRunner:
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(changed)
             await changed
+        if self.state.transaction not in states:
+            await self._look_who_has_the_root()
         return self.state.transaction
+
+    async def _look_who_has_the_root(self) -> None:
+        """Before anybody is told of a failure: one that another controller has met, too, or has mended, is not ours."""
+        if self._ports.confirm is None or self.superseded is not None:
+            return
+        try:
+            await self._ports.confirm()
+        except Superseded as error:
+            self._give_way(error)
+        except StorageFailed as error:
+            self._log.warning("epoch_unknown", error=str(error))
 
     async def ask(self, key: ParticipantKey, verb: Verb, attempt: AttemptId | None = None) -> Reading:
         """Ask a participant for something that moves no machine: a reading, or to discard a continuation."""
@@ -191,6 +204,8 @@ class TransactionRunner:
         self._wake()
 
     def _broken(self) -> QuiesceError:
+        if self._is_closed and self.superseded is None:
+            return QuiesceError(f"{self.wire_id} is closed; whoever recovers finishes it")
         return self.superseded or QuiesceError(
             f"{self.wire_id} broke off after {self._faults} faults of ours; see the errors before"
         )

@@ -193,7 +193,10 @@ async def _recover_restore(account: Account, opening: Opening, again: Regained) 
         fresh_ids=fresh_ids,
     )
     await _run(leftover, runner, how)
-    if leftover.state is TransactionState.RESTORE_FAILED and await _nobody_holds(runner, account.touched):
+    # what another server has restored for a coordinator, its own fence does not tell of
+    is_told = not any(again.fleet[key].is_elsewhere(Verb.IMPORT) for key in account.touched)
+    held = leftover.state is TransactionState.RESTORE_FAILED
+    if held and is_told and await _nobody_holds(runner, account.touched):
         runner.ledger.note("nobody holds anything of it any more, so that there is nothing to retry; it was aborted")
         await leftover.abort()
         await leftover.excuse_restarted()

@@ -22,10 +22,12 @@ from quiesce.controller.recovery import find_unfinished, has_ended
 from quiesce.controller.root_layout import RootLayout
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.trace import TraceRecord
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
+from quiesce.transport.port import Transport
 
-__all__ = ["VARIANTS", "CrashedCut", "CrashedRestore", "saved_root"]
+__all__ = ["VARIANTS", "CrashedCut", "CrashedRestore", "Scene", "build", "goes_on", "saved_root", "scene"]
 
 VARIANTS = tuple(FenceVariant)
 TURNS = 14
@@ -63,14 +65,15 @@ class Scene:
     def fleet(self) -> Fleet:
         return self.ground.fleet
 
-    def controller(self, doom: Doom | None = None) -> Controller:
-        """A controller that dies as ``doom`` has it."""
+    def controller(self, doom: Doom | None = None, transport: Transport | None = None) -> Controller:
+        """A controller that dies as ``doom`` has it; over ``transport`` if it is given, and then nobody hears of it."""
         doom = doom or Doom()
+        told = self.fleet.traces.append if transport is None else _nobody_hears
         return Controller(
             self.ground._config(self.root, {}, without_model_server=False),
-            transport=MortalTransport(self.ground.way, doom),
+            transport=transport or MortalTransport(self.ground.way, doom),
             on_completed=self.trainer.keep,
-            observers=(MortalRecords(doom, self.fleet.traces.append),),
+            observers=(MortalRecords(doom, told),),
             clock=self.fleet.clock,
             engine=ENGINE,
             files=MortalFiles(doom),
@@ -106,6 +109,10 @@ class Scene:
             assert has_ended(files, path), path.name
             if b"\n" in path.read_bytes():  # else nothing was recorded, and nobody called
                 assert check_journal(path, roles=SERVED_AS) == (), path.name
+
+
+def _nobody_hears(_trace: TraceRecord) -> None:
+    """What a controller without the root still thinks is no step of anything."""
 
 
 @contextlib.asynccontextmanager
@@ -205,7 +212,7 @@ class CrashedRestore:
         async with scene(root, build(self.variant, restore_expected=True)) as again:
             async with again.controller() as controller, controller.restore("latest"):
                 pass
-            await _goes_on(again.fleet)
+            await goes_on(again.fleet)
         return stood
 
     async def _live(self, here: Scene, doom: Doom) -> None:
@@ -228,12 +235,12 @@ class CrashedRestore:
             await held.retry()
             await held.resume()
             await controller.settle()
-            await _goes_on(here.fleet)
+            await goes_on(here.fleet)
         fences = {name: app.fence.state for name, app in here.fleet.apps.items()}
         assert not [name for name, state in fences.items() if state.active is not None]
 
 
-async def _goes_on(fleet: Fleet) -> None:
+async def goes_on(fleet: Fleet) -> None:
     """Everybody accepts work, and the rollout of the cut waits as its next attempt, once."""
     assert await fleet.everybody_accepts()
     assert [record.attempt for record in fleet.runs.restored()] == [AttemptId("r0", 1)]

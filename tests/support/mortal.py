@@ -21,7 +21,16 @@ from quiesce.controller.files import FileStatus, LocalFiles, WritableFile
 from quiesce.fsm.trace import TraceRecord
 from quiesce.transport.port import ControlReply, ControlRequest, Transport
 
-__all__ = ["Doom", "Kind", "Moment", "MortalFiles", "MortalRecords", "MortalTransport", "run_mortal"]
+__all__ = [
+    "Doom",
+    "Kind",
+    "Moment",
+    "MortalFiles",
+    "MortalRecords",
+    "MortalTransport",
+    "StoppableTransport",
+    "run_mortal",
+]
 
 _ROUNDS_MAX = 200
 _OWNER: ContextVar[object | None] = ContextVar("owner", default=None)
@@ -274,3 +283,36 @@ async def _end(owned: set[asyncio.Task[Any]]) -> None:
             task.cancel()
         await asyncio.sleep(0)
     raise AssertionError(f"these tasks of a dead controller do not end: {owned}")
+
+
+class StoppableTransport:
+    """Calls of a controller that is stopped at its nth one that changes something, until ``go`` is set.
+
+    That call had left its last look at the epoch behind. While it is stopped nothing that it sends leaves, and nothing
+    that it is answered arrives. ``late`` are the calls that changed something and left afterwards.
+    """
+
+    def __init__(self, inner: Transport, nth: int) -> None:
+        self._inner = inner
+        self._nth = nth
+        self.calls = 0
+        self.late: list[str] = []
+        self.stopped = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def send(self, request: ControlRequest) -> ControlReply:
+        changes = request.method == "POST" and request.body != b"{}"
+        self.calls += changes
+        if changes and self.calls == self._nth:
+            self.stopped.set()
+        if self.stopped.is_set():
+            await self.go.wait()
+            if changes:
+                self.late.append(f"{request.participant} {request.call}")
+        reply = await self._inner.send(request)
+        if self.stopped.is_set():
+            await self.go.wait()
+        return reply
+
+    async def aclose(self) -> None:
+        return
