@@ -39,6 +39,7 @@ __all__ = [
     "RequestConflict",
     "RestoreFailed",
     "RootHeld",
+    "RootNotGivenBack",
     "StorageFailed",
     "Superseded",
     "Unacknowledged",
@@ -253,6 +254,22 @@ class RootHeld(QuiesceError):
         super().__init__(
             f"{root} is held by another controller that is alive ({who}); stop it, or let it do what you want done"
         )
+
+
+class RootNotGivenBack(RootHeld):
+    """Whoever had this root last has not given it back. Only a controller may take it over: it finishes what is open.
+
+    Attributes: as of RootHeld.
+    """
+
+    def __init__(self, root: Path, host: str, pid: int | None) -> None:
+        super().__init__(root, host, pid)
+        who = f"{host}, process {pid}" if pid is not None else host
+        text = (
+            f"{root} was not given back by the controller that had it last ({who}): it is alive, stands still or was "
+            "killed. Let it do what you want done, or finish what it left by `quiesce recover` and try again"
+        )
+        self.args = (text,)
 
 
 class Superseded(QuiesceError):

@@ -9,9 +9,11 @@ from typing import Final
 
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock, SystemClock
-from quiesce.controller.epoch import Tenure
+from quiesce.controller.epoch import Tenure, highest_epoch, read_holder
+from quiesce.controller.errors import RootNotGivenBack
 from quiesce.controller.files import FileSystem, LocalFiles, storage_errors
 from quiesce.controller.retention import Pruned
+from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.sweeping import needed_by_restores
 from quiesce.fsm.errors import QuiesceError
@@ -38,8 +40,11 @@ async def prune_root(
 
     The snapshot of a restore that has not ended stays, and it is named among what could not be removed.
 
+    A root is never taken over by this: a controller that stands still would do nothing more once it wakes, and whoever
+    it holds would stay closed.
+
     Raises:
-        RootHeld: a controller is alive on the root; let that one prune.
+        RootNotGivenBack: a controller is alive on the root, or was killed there. Let it prune, or recover first.
         ConfigurationError: ``keep`` is no positive number.
         StorageFailed: the root cannot be read.
     """
@@ -47,6 +52,7 @@ async def prune_root(
     store = SnapshotStore(root, files=files)
     if dry_run or not await asyncio.to_thread(_is_root, store, files):
         return replace(await asyncio.to_thread(_prune, store, files, keep, None), dry_run=dry_run)
+    await asyncio.to_thread(_check_given_back, files, store.layout)
     tenure = await Tenure.acquire(files, store.layout, clock or SystemClock())
     try:
         return await finish_first(asyncio.to_thread(_prune, store, files, keep, tenure))
@@ -84,6 +90,17 @@ def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Te
     pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
     pruned.failed.update(needed.restores)
     return pruned
+
+
+def _check_given_back(files: FileSystem, layout: RootLayout) -> None:
+    epoch = highest_epoch(files, layout)
+    if epoch == 0:
+        return
+    holder = read_holder(files, layout, epoch)
+    if holder is None:
+        raise RootNotGivenBack(layout.root, f"the holder of epoch {epoch}", None)
+    if not holder.released:
+        raise RootNotGivenBack(layout.root, holder.host, holder.pid)
 
 
 def _is_root(store: SnapshotStore, files: FileSystem) -> bool:

@@ -150,22 +150,21 @@ def test_what_cannot_be_removed_is_exit_one(quiesce: Command, root: Path, monkey
     assert len(last_object(result)["failed"]) == 1
 
 
-def test_a_root_with_a_live_controller_is_refused(
-    quiesce: Command, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever is alive there prunes itself."""
-    beats = iter(range(1, 100))
-
-    def alive(*_arguments: object) -> Holder:
-        return Holder(beat=next(beats), host="elsewhere", pid=1)
-
-    holder = RootLayout(root).holder(1)
-    holder.parent.mkdir(parents=True)
-    monkeypatch.setattr("quiesce.controller.epoch.read_holder", alive)
+@pytest.mark.parametrize("holder", ["alive or killed", "unreadable"])
+def test_a_root_that_was_not_given_back_is_refused(quiesce: Command, root: Path, holder: str) -> None:
+    """Whoever is alive there prunes itself; what a killed one left is recovered first. Nothing changes."""
+    path = RootLayout(root).holder(7)
+    path.parent.mkdir(parents=True)
+    path.write_text(Holder(host="elsewhere", pid=1).model_dump_json() if holder != "unreadable" else "{")
+    before = tree_of(root)
     result = quiesce("prune", "--keep", "1", "--root", str(root), "--json")
     assert result.exit_code == 1
-    assert last_object(result)["type"] == "RootHeld"
-    assert "elsewhere" in result.stderr
+    assert last_object(result)["type"] == "RootNotGivenBack"
+    assert "`quiesce recover`" in result.stderr
+    assert "elsewhere" in result.stderr or holder == "unreadable"
+    assert tree_of(root) == before
+    path.write_text(Holder(host="elsewhere", pid=1, released=True).model_dump_json())
+    assert quiesce("prune", "--keep", "1", "--root", str(root)).exit_code == 0
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
