@@ -32,6 +32,13 @@ FAULTS = (
     Fault(FaultKind.REPLY_STUCK),
     Fault(FaultKind.DELAYED, 3.0),
     Fault(FaultKind.DELAYED, 20.0),
+    Fault(FaultKind.RESET),
+    Fault(FaultKind.DUPLICATED),
+    Fault(FaultKind.RESENT, 0.5),
+    Fault(FaultKind.REPLY_SLOW, 20.0),
+    Fault(FaultKind.GARBLED),
+    Fault(FaultKind.ANSWERED_FOR),
+    Fault(FaultKind.REPLY_REPLACED),
 )
 AWAY_S = 7.0
 

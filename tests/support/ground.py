@@ -120,7 +120,10 @@ async def _done(act: Act | None) -> None:
 
 
 def _code(reply: ControlReply) -> str | None:
-    body = json.loads(reply.body) if reply.body.startswith(b"{") else {}
+    try:
+        body = json.loads(reply.body) if reply.body.startswith(b"{") else {}
+    except ValueError:  # garbled on its way
+        return None
     code = body.get("error", {}).get("code")
     return None if code is None else str(code)
 
