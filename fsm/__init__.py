@@ -1,6 +1,7 @@
 """The protocol: rows and tables, the engines that step them, the transaction core, the trace record, the explorer.
 
-Here is what declaring, stepping and recording a table takes, also one of your own (``docs/guide/own-table.md``). Elsewhere:
+Here is what declaring, stepping and recording a table takes, also one of your own
+(``docs/guide/own-table.md``). Elsewhere:
 
 - ``quiesce.fsm.tables``: Quiesce's own machines, but for the fences of servers: ``quiesce.fsm.tables.fence``
 - ``quiesce.fsm.machine``: the engine that runs tables on the `transitions` library
