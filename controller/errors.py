@@ -142,7 +142,7 @@ class LeaseLapsed(QuiesceError):
     def __init__(self, participant: ParticipantKey, reason: object) -> None:
         self.participant = participant
         super().__init__(
-            f"{participant} is not held any more, so what the trainer saves is of another moment than the cut: "
+            f"{participant} is not held any more, or may not be, so what the trainer saves may be of another moment: "
             f"{reason}. If its lease lapsed, give it a longer grace, or look why it could not be renewed in time."
         )
 

@@ -57,6 +57,7 @@ class LeaseWatch:
             if target.contract.declaration.leased and Phase.PREPARE in target.phases
         }
         self._until_s: dict[ParticipantKey, float] = {}
+        self._reasons: dict[ParticipantKey, object] = {}
         self._renewals: dict[ParticipantKey, asyncio.Task[bool]] = {}
         self._keeping: asyncio.Task[None] | None = None
 
@@ -78,7 +79,7 @@ class LeaseWatch:
         proven = await asyncio.gather(*(self._renewal(key) for key in held))
         for key, is_proven in zip(held, proven, strict=True):
             if not is_proven and not self._may_run(key):
-                await self._lapsed(key, "it could not be asked whether it is")
+                await self._lapsed(key, self._reasons.get(key, "its last renewal was answered too late to be believed"))
 
     async def _keep(self) -> None:
         while True:
@@ -117,6 +118,7 @@ class LeaseWatch:
             ahead_s = (reading.payload.expires_at or self._clock.now_ts()) - self._clock.now_ts()
             self._until_s[key] = self._clock.monotonic() + ahead_s - SKEW_S
             return self._may_run(key)  # whoever stood still meanwhile reads an old answer
+        self._reasons[key] = reading.error or reading.outcome.value
         if key in self._held():
             await self._judge(key, reading)
         return False

@@ -247,6 +247,23 @@ async def test_a_lease_that_lapsed_is_found_right_before_the_decision(tmp_path: 
     assert list((tmp_path / ".quiesce" / "staging").iterdir()) == []
 
 
+@virtual_time
+async def test_who_cannot_be_asked_before_the_decision_is_named_with_the_reason(tmp_path: Path) -> None:
+    """No renewal ever came through, so nobody knows whether it is still held: nothing is published."""
+    fleet = fleet_with_leases()
+
+    def lose(call: TappedCall) -> None:
+        if call.route == "lease/renew" and call.site.participant == "main/agent":
+            raise_unreachable(call)
+
+    async with fleet.controller(tmp_path, transport=Wiretap(fleet.transport(), instead=lose)) as controller:
+        with pytest.raises(LeaseLapsed, match=r"main/agent is not held any more, or may not be.*the network is away"):
+            async with controller.cut("step-1"):
+                pass
+        assert controller.store.list() == ()
+        assert await fleet.everybody_accepts()
+
+
 @pytest.mark.parametrize("answers", ["nothing", "that it is stale"])
 @virtual_time
 async def test_a_fence_that_expires_before_the_others_are_there_ends_the_cut(tmp_path: Path, answers: str) -> None:
