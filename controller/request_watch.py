@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOK_S", "RequestWatch"]
 
-LOOK_S: Final = 0.25
+LOOK_S: Final = 0.5
 """How often the spool is looked at."""
 _UNPROVEN: Final = (InDoubt, PublishUncertain, RestoreFailed)
 _log: Final = structlog.get_logger("quiesce.controller")
@@ -77,9 +77,10 @@ class RequestWatch:
             await self._clock.sleep(LOOK_S)
 
     async def _look(self, spool: Spool) -> None:
-        for stranger in await asyncio.to_thread(spool.strangers):
+        waiting, strangers = await asyncio.to_thread(spool.look)
+        for stranger in strangers:
             self._name(stranger, "it is neither a request nor an answer")
-        for request_id in await asyncio.to_thread(spool.waiting):
+        for request_id in waiting:
             if request_id in self._begun:
                 continue
             try:

@@ -144,27 +144,20 @@ class Spool:
         if not found.asks_the_same(request):
             raise RequestConflict(request.request_id, found.kind.value)
 
-    def waiting(self) -> tuple[str, ...]:
-        """Ids of the requests that have no answer yet, sorted.
+    def look(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Ids of the requests that have no answer yet, and names that are neither requests nor answers; both sorted.
 
         Raises:
             StorageFailed: the folder cannot be read.
         """
         with storage_errors("read the request spool", self._folder):
-            names = set(self._files.names(self._folder))
-        asked = (name.removesuffix(REQUEST_SUFFIX) for name in names if name.endswith(REQUEST_SUFFIX))
-        return tuple(sorted(one for one in asked if f"{one}{ANSWER_SUFFIX}" not in names))
-
-    def strangers(self) -> tuple[str, ...]:
-        """Names in the folder that are neither requests nor answers.
-
-        Raises:
-            StorageFailed: the folder cannot be read.
-        """
-        with storage_errors("read the request spool", self._folder):
-            names = self._files.names(self._folder)
+            names = frozenset(self._files.names(self._folder))
+        asked = [name.removesuffix(REQUEST_SUFFIX) for name in names if name.endswith(REQUEST_SUFFIX)]
+        waiting = [one for one in asked if f"{one}{ANSWER_SUFFIX}" not in names]
         known = (REQUEST_SUFFIX, ANSWER_SUFFIX)
-        return tuple(name for name in names if not name.endswith(known) and not name.startswith("."))
+        # what begins with a dot is still being written
+        strangers = [name for name in names if not name.endswith(known) and not name.startswith(".")]
+        return tuple(sorted(waiting)), tuple(sorted(strangers))
 
     def request(self, request_id: str) -> AskedRequest:
         """What was asked under an id.

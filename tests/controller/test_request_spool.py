@@ -350,13 +350,13 @@ def test_requests_and_answers_read_back_as_they_were_written(tmp_path: Path) -> 
     spool.prepare()
     request = AskedRequest.of_this_program(AskedKind.SETTLE, "q1", give_up=["main/a"])
     spool.submit(request)
-    assert spool.waiting() == ("q1",)
+    assert spool.look() == (("q1",), ())
     assert spool.request("q1") == request
     assert spool.answer("q1") is None
     answer = AskedAnswer(request_id="q1", ok=False, errors=(("InDoubt", "somebody"),), unproven=True)
     spool.reply(answer)
     assert spool.answer("q1") == answer
-    assert (spool.waiting(), spool.strangers()) == ((), ())
+    assert spool.look() == ((), ())
 
 
 @pytest.mark.source

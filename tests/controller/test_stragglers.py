@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fleet import FENCES, Fleet, keep
-from support.ground import Ground, on_every_ground
+from support.ground import CoordinatedFleet, Ground, on_every_ground
 from support.virtual_loop import virtual_time
 from support.wiretap import TappedCall, Wiretap
 
@@ -225,3 +225,48 @@ async def test_several_stragglers_of_one_agent_are_restarted(tmp_path: Path, fen
     assert cut.result.rollouts == (QUICK,)
     for execution in stuck:
         await retired(execution)
+
+
+@on_both_fences
+@virtual_time
+async def test_a_model_call_is_cut_off_before_any_agent_is_closed(tmp_path: Path, fence: FenceVariant) -> None:
+    """Where policies drain first, the rollout is retired at an agent that is still open."""
+    fleet = Fleet(fence)
+    slow = await work(fleet)
+    call = asyncio.create_task(fleet.model_call("slow"))
+    await fleet.call_began.wait()
+    settings = {"drain": "policies_first", "straggler_policy": "restart", "straggler_after_s": 5.0}
+    controller = Controller(
+        fleet.config(tmp_path, **settings), on_completed=keep, transport=fleet.transport(), clock=fleet.clock
+    )
+    async with controller:
+        async with controller.cut("step-1") as cut:
+            pass
+        check_manifest(controller)
+    assert cut.result.restarting == (SLOW,)
+    await asyncio.gather(call, return_exceptions=True)
+    await retired(slow)
+    assert await fleet.everybody_accepts()
+
+
+def coordinated(clock: Clock) -> Fleet:
+    """A policy of two workers."""
+    return CoordinatedFleet(FenceVariant.GYM_A_SINGLE, clock=clock, turn_s=0.05)
+
+
+@on_every_ground(coordinated)
+async def test_a_model_call_behind_a_coordinator_is_cut_off(ground: Ground, root: Path) -> None:
+    """It lists no calls: what the agents were rid of is cut off at its workers."""
+    slow = await work(ground.fleet)
+    call = asyncio.create_task(ground.fleet.model_call("slow"))
+    await ground.fleet.call_began.wait()
+    async with ground.controller(
+        root, on_completed=keep, straggler_policy="restart", straggler_after_s=0.5
+    ) as controller:
+        async with controller.cut("step-1") as cut:
+            pass
+        check_manifest(controller)
+    assert cut.result.restarting == (SLOW,)
+    await asyncio.gather(call, return_exceptions=True)
+    await retired(slow)
+    assert await ground.fleet.everybody_accepts()
