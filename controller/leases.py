@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+import structlog
+
 from quiesce.controller.budgets import RENEW_EVERY_S, RENEW_FOR_S, SKEW_S
 from quiesce.controller.caller import Caller, Request
 from quiesce.controller.clock import Clock
@@ -29,6 +31,7 @@ from quiesce.participants.replies import RenewReceipt
 
 __all__ = ["LeaseWatch"]
 
+_log: Final = structlog.get_logger("quiesce.controller")
 _S = TransactionState
 _P = ParticipantState
 _BEFORE_THE_DECISION: Final = frozenset({_S.DRAINING, _S.PAUSED, _S.COMMITTING, _S.COMMITTED})
@@ -114,6 +117,9 @@ class LeaseWatch:
             reading = (await self._caller.call(self._leased[key], call, request, RENEW_FOR_S)).reading
         except QuiesceError as error:  # nothing was sent: the root is another controller's, say
             reading = Reading(Outcome.NEVER_SENT, None, error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours leaves the lease unproven, and ends no other renewal
+            _log.exception("renewal_fault", participant=str(key))
+            reading = Reading(Outcome.LOST, None, QuiesceError(f"an unforeseen fault: {error!r}; please report it"))
         if isinstance(reading.payload, RenewReceipt):
             ahead_s = (reading.payload.expires_at or self._clock.now_ts()) - self._clock.now_ts()
             self._until_s[key] = self._clock.monotonic() + ahead_s - SKEW_S

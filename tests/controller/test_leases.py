@@ -264,6 +264,21 @@ async def test_who_cannot_be_asked_before_the_decision_is_named_with_the_reason(
         assert await fleet.everybody_accepts()
 
 
+@virtual_time
+async def test_a_fault_of_ours_in_a_renewal_publishes_nothing_unproven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken for a renewal that was lost, and everybody is reopened."""
+    fleet = fleet_with_leases()
+    monkeypatch.setattr("quiesce.controller.leases.Request", lambda **_given: None)
+    async with fleet.controller(tmp_path) as controller:
+        with pytest.raises(LeaseLapsed, match="please report it"):
+            async with controller.cut("step-1"):
+                await asyncio.sleep(6.0)
+        assert controller.store.list() == ()
+        assert await fleet.everybody_accepts()
+
+
 @pytest.mark.parametrize("answers", ["nothing", "that it is stale"])
 @virtual_time
 async def test_a_fence_that_expires_before_the_others_are_there_ends_the_cut(tmp_path: Path, answers: str) -> None:
