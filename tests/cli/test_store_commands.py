@@ -122,6 +122,15 @@ def test_a_root_that_was_misspelt_is_not_made(quiesce: Command, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["list", "prune"])
+def test_a_configuration_that_is_not_there_is_exit_two(quiesce: Command, tmp_path: Path, command: str) -> None:
+    """The file is named, and nothing is made."""
+    result = quiesce(command, "--config", str(tmp_path / "none.toml"), "--json")
+    assert result.exit_code == 2
+    assert "none.toml: cannot be read" in last_object(result)["error"]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("keep", ["0", "-1"])
 def test_the_newest_cannot_be_given_up(quiesce: Command, root: Path, keep: str) -> None:
     """Wrong usage is exit 2 and changes nothing."""

@@ -342,6 +342,52 @@ async def test_pruning_calls_nobody_and_takes_the_root(tmp_path: Path) -> None:
     await tenure.release()
 
 
+class IllJournals(FaultyFiles):
+    """No journal can be read."""
+
+    def read(self, path: Path, limit: int) -> bytes:
+        if path.suffix == ".ndjson":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return super().read(path, limit)
+
+
+@virtual_time
+async def test_what_a_journal_that_cannot_be_read_is_about_is_left(tmp_path: Path) -> None:
+    """What was staged for it stays, and somebody without a controller removes no snapshot beside it."""
+    fleet = Fleet()
+    async with fleet.controller(tmp_path) as controller:
+        async with controller.cut("c0"):
+            pass
+        async with controller.cut("c1") as cut:
+            pass
+        layout = controller.store.layout
+    (layout.staging / cut.wire_id).mkdir()
+    pruned = await prune_root(tmp_path, keep=1, clock=fleet.clock, files=IllJournals())
+    assert (pruned.removed, pruned.swept) == ((), ())
+    assert len(pruned.failed) == 2
+    assert all("cannot be read" in reason for reason in pruned.failed.values())
+    assert (layout.staging / cut.wire_id).exists()
+    assert (await prune_root(tmp_path, keep=1, clock=fleet.clock)).swept == (f".quiesce/staging/{cut.wire_id}",)
+
+
+@virtual_time
+async def test_a_cut_whose_retention_breaks_off_is_a_success_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the root cannot even be read for it, the cut stands all the same (F-43)."""
+    fleet = Fleet()
+
+    def ill(*_arguments: object, **_more: object) -> object:
+        raise StorageFailed("list the snapshots", tmp_path, OSError(errno.EIO, "Input/output error"))
+
+    async with fleet.controller(tmp_path, keep_latest_k=1) as controller:
+        monkeypatch.setattr("quiesce.controller.retention.list_snapshots", ill)
+        async with controller.cut("first") as cut:
+            pass
+        (note,) = cut.result.notes
+        assert note.startswith(f"old snapshots were not removed: cannot list the snapshots at {tmp_path}: Input/output")
+
+
 @virtual_time
 async def test_every_cut_sweeps_what_nobody_needs(tmp_path: Path) -> None:
     """Also where every snapshot is kept, neither journals nor folders of cuts that ended pile up."""
