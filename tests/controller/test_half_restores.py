@@ -44,7 +44,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "garbled": Fault(FaultKind.GARBLED),
 }
 LATER_S: Final = 60.0
-pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 120)
+pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 300)
 on_both_fences = pytest.mark.parametrize("fence", FENCES)
 
 

@@ -26,6 +26,7 @@ from quiesce.transport.port import ControlReply, ControlRequest, Transport
 
 GRACE_S: Final = 20.0
 IS_WHOLE: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 300)
 LEASED = ("policy", "agent", "tools")
 STALE = ControlReply(
     409, {"content-type": "application/json"}, b'{"error":{"code":"stale_checkpoint","detail":"it lapsed"}}'

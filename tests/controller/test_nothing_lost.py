@@ -19,7 +19,7 @@ from quiesce.controller import Controller
 IS_WHOLE: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 SEEDS: Final = 200 if IS_WHOLE else 8
 ITEMS: Final = 100
-pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 120)
+pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 300)
 
 
 class NotNow(Exception):

@@ -57,7 +57,7 @@ MANNERS = [
     for takes_effect in (False, True)
 ]
 IS_WHOLE: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 120)
+pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 300)
 
 
 def swept(root: Path, scenario: Scenario) -> int:
