@@ -70,7 +70,8 @@ class ParticipantMachine(RuleBasedStateMachine):
             raise
         planner = Planner(place.subject, abilities_of(place), 0)
         self._paths = planner.paths()
-        self._choices = planner.choices()
+        usual = st.sampled_from(planner.choices())
+        self._choices = st.one_of(usual, usual, usual, st.sampled_from(planner.malformed()))
         # a life goes on behind what its profile knows
         self._run = Run(place, muted=[rule_.id for rule_ in RULES if place.profile in rule_.known])
         self._goes_on = True
@@ -83,8 +84,8 @@ class ParticipantMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        """Any call, any work, any wait."""
-        self._perform(data.draw(st.sampled_from(self._choices), label="step"))
+        """Any call, any work, any wait; one in four is malformed or has a wrong bearer."""
+        self._perform(data.draw(self._choices, label="step"))
 
     def teardown(self) -> None:
         """What was started is answered and judged, and the participant is left open."""

@@ -123,6 +123,10 @@ class Planner:
         every: list[Step] = [*self._every_call, *data, *left, *waits]
         return tuple(step for step in every if self._can(step) and self._ends(step))
 
+    def malformed(self) -> tuple[Step, ...]:
+        """Every single call that must be refused for its form or its bearer."""
+        return tuple(chain.from_iterable(self._malformed_of(operation) for operation in self._subject.routes))
+
     def _ends(self, step: Step) -> bool:
         """Whether a step does not wait for what never comes: an agent's executions go on and on."""
         return not (isinstance(step, WaitStep) and step.until is Until.WORK and self._subject.role is Role.AGENT)
@@ -130,9 +134,9 @@ class Planner:
     # ---- malformed requests and wrong bearers
 
     def _malformed(self) -> Iterator[tuple[Step, ...]]:
-        rows = list(chain.from_iterable(self._malformed_of(operation) for operation in self._subject.routes))
+        rows = self.malformed()
         for begin in range(0, len(rows), SPOILED_A_SEQUENCE):
-            yield tuple(rows[begin : begin + SPOILED_A_SEQUENCE])
+            yield rows[begin : begin + SPOILED_A_SEQUENCE]
         # what was refused must have changed nothing, and the longest id is an id
         yield (CallStep(operation=Operation.CAPABILITIES), *self._possible(_ROUND))
 
