@@ -263,6 +263,7 @@ class Controller:
         if self._tenure is not None:
             await self._tenure.release()
             self._tenure = None
+        self._last_cut.closed()
 
     @property
     def store(self) -> SnapshotStore:

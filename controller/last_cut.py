@@ -70,6 +70,8 @@ class LastCut:
         self._body = body
         self._owner: asyncio.Task[object] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._is_told = False
         self._installed: list[signal.Signals] = []
 
     def install(self) -> None:
@@ -103,7 +105,18 @@ class LastCut:
         for number in self._installed:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._installed.clear()
+        self._is_closing = True
         await self.over()
+
+    def closed(self) -> None:
+        """The controller is closed: an end that was announced while it still had to close is passed on now."""
+        if self._ending is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._owner is not None and not self._is_told:
+            self._is_told = True
+            self._owner.cancel("the end of the program was announced")
 
     async def over(self) -> None:
         """Wait until a last cut that was asked for has ended, well or not."""
@@ -117,8 +130,8 @@ class LastCut:
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the program is to end
             _log.error("last_cut_failed", error=str(error))
         finally:
-            if self._owner is not None:
-                self._owner.cancel(f"{why}: the program is to end")
+            if not self._is_closing:
+                self._tell()
 
     async def _finish(self, why: str, until_s: float) -> None:
         controller = self._controller

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
@@ -24,6 +23,7 @@ from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.spool import AskedAnswer, AskedKind, AskedRequest, NotBelievable, Spool
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
+from quiesce.transport.logs import log_named
 
 if TYPE_CHECKING:
     from quiesce.controller.api import Controller
@@ -33,7 +33,7 @@ __all__ = ["LOOK_S", "RequestWatch"]
 LOOK_S: Final = 0.5
 """How often the spool is looked at."""
 _UNPROVEN: Final = (InDoubt, PublishUncertain, RestoreFailed)
-_log: Final = structlog.get_logger("quiesce.controller")
+_log: Final = log_named("quiesce.controller")
 
 
 class RequestWatch:

@@ -13,6 +13,7 @@ from support.virtual_loop import run_virtual, virtual_time
 
 from quiesce.controller import Controller, Cut, PhasedRestore
 from quiesce.controller.catalog import SnapshotState
+from quiesce.controller.epoch import Holder
 from quiesce.controller.journal import read_journal
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
@@ -231,6 +232,23 @@ def test_a_restore_is_held_closed_or_finished(
             assert await fresh.everybody_accepts()
 
     run_virtual(scenario())
+
+
+@virtual_time
+async def test_a_program_that_is_leaving_leaves_in_order(tmp_path: Path) -> None:
+    """The signal comes as the context is left: the cut is taken, the root is given back, and then comes the end."""
+    fleet = Fleet()
+
+    async def program() -> None:
+        async with listening(fleet, tmp_path) as controller:
+            signal.raise_signal(TERM)
+            await asyncio.sleep(0.01)
+        assert controller.last_cut is not None
+        (holder,) = (tmp_path / ".quiesce" / "epoch").glob("*/holder.json")
+        assert Holder.model_validate_json(holder.read_bytes()).released
+        await asyncio.Event().wait()
+
+    await ended(asyncio.ensure_future(program()))
 
 
 @virtual_time

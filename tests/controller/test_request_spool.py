@@ -18,6 +18,7 @@ from quiesce.controller import Controller, Cut, InDoubt, PhasedCut, PhasedRestor
 from quiesce.controller.asking import Asker, new_request_id
 from quiesce.controller.errors import ControllerGone, RequestConflict, StorageFailed
 from quiesce.controller.files import LocalFiles
+from quiesce.controller.request_watch import RequestWatch
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.spool import AskedAnswer, AskedKind, AskedRequest, NotBelievable, Spool, spool_schemas
 from quiesce.fsm.tables.fence import FenceVariant
@@ -295,11 +296,11 @@ TORN: dict[str, str] = {
 async def test_what_is_no_request_is_ignored_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torn, foreign, of a later version: none of it is done, each is reported once, and the others are answered."""
     named: dict[str, str] = {}
-    monkeypatch.setattr(
-        "quiesce.controller.request_watch._log.warning",
-        lambda event, **what: named.update({what["request"]: what["why"]}) if event == "request_ignored" else None,
-        raising=False,
-    )
+
+    def name(_watch: RequestWatch, what: str, why: str) -> None:
+        named[what] = why
+
+    monkeypatch.setattr(RequestWatch, "_name", name)
     fleet = Fleet()
     async with holding(fleet, tmp_path) as controller:
         folder = tmp_path / ".quiesce" / "requests" / "1"
