@@ -297,10 +297,10 @@ async def test_what_is_no_request_is_ignored_and_named(tmp_path: Path, monkeypat
     """Torn, foreign, of a later version: none of it is done, each is reported once, and the others are answered."""
     named: dict[str, str] = {}
 
-    def name(_watch: RequestWatch, what: str, why: str) -> None:
+    def ignored(_watch: RequestWatch, what: str, why: str) -> None:
         named[what] = why
 
-    monkeypatch.setattr(RequestWatch, "_name", name)
+    monkeypatch.setattr(RequestWatch, "_name", ignored)
     fleet = Fleet()
     async with holding(fleet, tmp_path) as controller:
         folder = tmp_path / ".quiesce" / "requests" / "1"
