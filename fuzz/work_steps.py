@@ -105,11 +105,18 @@ class WorkSteps:
             if seen.code == _PARKED:
                 there = "retry-after" in seen.headers
                 self._judge.check("data.retry-after", holds=there, expected="a retry-after header", got="none")
-        elif seen.code == _STALE:
+        elif seen.code == _STALE and not self._is_used_up(work):
             self._judge.check("data.open", holds=False, expected="admitted", got=str(seen))
         elif seen.status < SUCCESS_BELOW:
             self._judge.admission(closed=False, got=f"{seen.status}: admitted")
             self._note_end(work, seen)
+
+    def _is_used_up(self, work: Work) -> bool:
+        """Whether an agent has run the attempt to some end before, a failure of those whom it calls included."""
+        return self._place.subject.role is Role.AGENT and any(
+            other is not work and other.symbol == work.symbol and other.seen and other.seen.code not in _PROTOCOL
+            for other in self._surroundings.works
+        )
 
     def _note_end(self, work: Work, seen: Seen) -> None:
         if seen.status >= SUCCESS_BELOW:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,14 +15,17 @@ from support.virtual_loop import virtual_time
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import Options, examine
+from quiesce.fuzz.campaign import Options, arrive, examine
 from quiesce.fuzz.in_kit import KitSource, examine_kit
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
+from quiesce.fuzz.line import Line
 from quiesce.fuzz.report import ParticipantReport, text_of
-from quiesce.fuzz.steps import WorkKind
+from quiesce.fuzz.run import Run
+from quiesce.fuzz.steps import WorkKind, parse_step
 from quiesce.fuzz.traffic import kit_traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.fuzz.wording import Durations
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server import ModelLedger, mount_policy
 from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
@@ -243,6 +247,39 @@ async def test_sessions_that_a_fuzzed_agent_left_behind_are_nobodys_work(rollout
     assert report.verdict is verdict, text_of([report])
     assert report.violations == (), text_of([report])
     await transport.aclose()
+
+
+@virtual_time
+async def test_an_agent_whose_upstream_fails_is_not_accused() -> None:
+    """An attempt that came to its end by a failure cannot be run again: that is no closed admission."""
+    clock = VirtualClock()
+    app = build_kit_server(Role.AGENT, clock=clock).app
+    failed: set[str] = set()
+    broken, stale = always(502, b'{"detail":"the policy does not answer"}'), always(409, refusal("stale_attempt"))
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        rollout = dict(scope["headers"]).get(b"x-nemo-gym-rollout-id", b"").decode()
+        if scope["path"] != "/run":
+            await app(scope, receive, send)
+        elif rollout in failed:
+            await stale(scope, receive, send)
+        else:
+            failed.add(rollout)
+            await broken(scope, receive, send)
+
+    transport = AsgiTransport({KIT_ORIGIN: served}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    options = Options(nonce="n", rate=None, traffic=kit_traffic, durations=Durations())
+    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), options)
+    assert place is not None
+    steps = [parse_step(line) for line in ("work probe p", "work begin p", "prepare a", "resume a", "work begin p")]
+    episode = await Run(place, steps).execute()
+    assert (episode.finding, len(episode.steps)) == (None, len(steps))
+    await transport.aclose()
+
+
+def refusal(code: str) -> bytes:
+    """The body of a refusal of the data plane."""
+    return json.dumps({"error": {"code": code, "message": "no"}}).encode()
 
 
 async def _foreign_work(app: ASGIApp, role: Role) -> None:
