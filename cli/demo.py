@@ -53,6 +53,9 @@ def _demo(
         typer.Option("--dir", help="An empty folder for all files (by default a new one).", file_okay=False),
     ] = None,
     fence: Annotated[DemoFence, typer.Option(help="How the servers' fences behave.")] = DemoFence.STRICT,
+    crash: Annotated[
+        bool, typer.Option("--crash", help="Kill a controller in the middle of a cut first, and recover what it left.")
+    ] = False,
     keep: Annotated[bool, typer.Option(help="Keep the folder: snapshot, configuration, logs, results.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -69,7 +72,7 @@ def _demo(
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
     console = Console(stderr=as_json)
-    settings = DemoSettings(rollouts=rollouts, turns=turns, directory=place, fence=fence.value)
+    settings = DemoSettings(rollouts=rollouts, turns=turns, directory=place, fence=fence.value, crashes=crash)
     try:
         ended = f"all servers are ended; what they left is in {place}" if keep else "all servers are ended"
         outcome = run(Demonstration(settings, Narrator(console)).run, as_json=as_json, when_ended=ended)

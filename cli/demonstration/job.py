@@ -7,7 +7,7 @@ from typing import Final
 
 from quiesce.cli.workload.course import course
 
-__all__ = ["LIVE_MIN", "ROLLOUTS_MIN", "Rollout", "expected_result", "job"]
+__all__ = ["LIVE_MIN", "ROLLOUTS_MIN", "SHORT_TURNS", "Rollout", "expected_result", "job"]
 
 LIVE_MIN: Final = 8
 """Rollouts that are live at the cut, at the least."""

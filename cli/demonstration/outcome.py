@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quiesce.cli.demonstration.account import Account, CutAccount, settle_accounts
+from quiesce.cli.demonstration.crash import Crash
 from quiesce.cli.demonstration.job import LIVE_MIN, Rollout
 from quiesce.cli.demonstration.results_file import ResultsFile
 from quiesce.controller.journal_check import check_journal, roles_in
@@ -28,7 +29,7 @@ class Outcome:
     ``started``: for each generation of servers their pids. ``killed``: how each server of the first one ended.
     ``closed``: whoever did not accept work after the cut or after the restore. ``thrown_away``: rollouts that finished
     between the cut and the kill. ``journal_faults``: what the recorded steps of cut and restore did that the tables
-    forbid; None before they were read.
+    forbid; None before they were read. ``crash``: the controller that was killed, where one was to be.
     """
 
     job: Sequence[Rollout]
@@ -43,6 +44,7 @@ class Outcome:
     account: Account | None = None
     verification: SnapshotVerification | None = None
     journal_faults: tuple[str, ...] | None = None
+    crash: Crash | None = None
     timings_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -63,6 +65,7 @@ class Outcome:
 
     def _check_journals(self, store: SnapshotStore) -> tuple[str, ...]:
         ids = [transaction.wire_id for transaction in (self.cut, self.restore) if transaction is not None]
+        ids += [one.account.wire_id for one in self.crash.recovered] if self.crash is not None else []
         roles = roles_in(store.load(ids[0]))
         return tuple(fault for id_ in ids for fault in check_journal(store.layout.journal(id_), roles=roles))
 
@@ -86,6 +89,16 @@ class Outcome:
             "every_result_right": not account.wrong,
             "snapshot_verified": self.verification is not None and self.verification.is_good,
             "every_step_allowed": self.journal_faults == (),
+            **self._crash_checks(),
+        }
+
+    def _crash_checks(self) -> dict[str, bool]:
+        crash = self.crash
+        if crash is None:
+            return {}
+        return {
+            "controller_killed_in_its_cut": crash.killed == -signal.SIGKILL and len(crash.recovered) == 1,
+            "what_it_left_recovered": all(one.is_settled and not one.problem for one in crash.recovered),
         }
 
     @property
@@ -101,6 +114,7 @@ class Outcome:
             "snapshot": self._snapshot(),
             "servers": self.started,
             "killed": dict(self.killed),
+            **({"crash": self.crash.to_json()} if self.crash is not None else {}),
             "directory": str(self.directory),
             "config": str(self.directory / "quiesce.toml"),
             "timings": self._timings(),

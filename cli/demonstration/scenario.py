@@ -14,9 +14,11 @@ from typing import Final, TypeVar
 import httpx
 
 from quiesce.cli.demonstration.account import CutAccount
+from quiesce.cli.demonstration.crash import LABEL as CRASHED
+from quiesce.cli.demonstration.crash import Crash, environment_with, killed_in_its_cut
 from quiesce.cli.demonstration.doors import still_closed
 from quiesce.cli.demonstration.fleet import Fleet, log_tails
-from quiesce.cli.demonstration.job import LIVE_MIN, job
+from quiesce.cli.demonstration.job import LIVE_MIN, SHORT_TURNS, job
 from quiesce.cli.demonstration.narration import Narrator
 from quiesce.cli.demonstration.outcome import Outcome
 from quiesce.cli.demonstration.results_file import ResultsFile
@@ -41,6 +43,7 @@ __all__ = ["DemoFailed", "DemoSettings", "Demonstration"]
 LABEL: Final = "demo"
 DEPLOYMENT: Final = "main"
 LIMIT_S: Final = 180.0
+CRASH_TURNS_FACTOR: Final = 5
 LIMIT_A_TURN_S: Final = 0.2
 ErrorT = TypeVar("ErrorT", bound=Exception)
 TRAINER: Final = "trainer"
@@ -52,12 +55,16 @@ class DemoFailed(QuiesceError):
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """What is demonstrated: how many rollouts of how many turns, in which folder, with which fence."""
+    """What is demonstrated: how many rollouts of how many turns, in which folder, with which fence.
+
+    With ``crashes`` a controller is killed in the middle of a cut first, and another one recovers.
+    """
 
     rollouts: int
     turns: int
     directory: Path
     fence: str
+    crashes: bool = False
 
 
 class Demonstration:
@@ -68,7 +75,8 @@ class Demonstration:
         self._narrator = narrator
         self._directory = settings.directory
         self._token = secrets.token_urlsafe(24)
-        self._job = job(settings.rollouts, settings.turns)
+        # whatever is under way must outlive a recovery, which takes some seconds
+        self._job = job(settings.rollouts, settings.turns * (CRASH_TURNS_FACTOR if settings.crashes else 1))
         self._fleets: list[Fleet] = []
         self._trainers: list[Trainer] = []
         self._outcome = Outcome(self._job, self._directory)
@@ -98,6 +106,8 @@ class Demonstration:
         async with client() as http:
             fleet = await self._start("first")
             trainer = self._trainer(fleet, ResultsFile(self._directory / "trainer-first"), http)
+            if self._settings.crashes:
+                await self._crash(fleet, trainer)
             await self._fill(trainer)
             await self._take_cut(fleet, trainer)
             await self._go_on(trainer)
@@ -124,11 +134,29 @@ class Demonstration:
         self._narrator.say(f"{name} servers, each in a process of its own: {pids}")
         return fleet
 
+    async def _crash(self, fleet: Fleet, trainer: Trainer) -> None:
+        """Kill a controller in the middle of its cut, and let another one recover what it left."""
+        under_way = [rollout for rollout in self._job if rollout.turns > SHORT_TURNS]
+        for rollout in under_way:
+            trainer.dispatch(rollout)
+        self._narrator.say(f"{len(under_way)} rollouts dispatched; another program takes the cut {CRASHED!r}")
+        root, path, log = self._directory / "checkpoints", self._write_configuration(fleet), "killed-controller.log"
+        with self._outcome.timed("crash"):
+            killed = await killed_in_its_cut(path, root, self._directory / log, environment_with(self._token))
+        self._narrator.say(f"killed that program by SIGKILL while everybody was paused; {trainer.live()} are under way")
+        with self._outcome.timed("recover"):
+            async with self._controller(fleet, trainer.keep) as controller:
+                self._outcome.crash = Crash(killed, controller.recovered)
+                await self._look_who_is_closed(controller)
+        for one in self._outcome.crash.recovered:
+            self._narrator.say(f"recovered {one.account.wire_id}: it stood at {one.account.stood}, now {one.state}")
+
     async def _fill(self, trainer: Trainer) -> None:
         """Dispatch, until some results wait to be acknowledged while enough rollouts are under way."""
         early = [rollout for rollout in self._job if not rollout.late]
         for rollout in early:
-            trainer.dispatch(rollout)
+            if not trainer.has_dispatched(rollout):
+                trainer.dispatch(rollout)
         self._narrator.say(f"{len(early)} rollouts dispatched, of {early[0].turns} to {early[-1].turns} turns")
         with self._outcome.timed("fill"):
             await trainer.finished(early[:1])
@@ -205,13 +233,17 @@ class Demonstration:
 
     @contextlib.asynccontextmanager
     async def _controller(self, fleet: Fleet, on_completed: OnCompleted | None) -> AsyncIterator[Controller]:
-        path = self._directory / "quiesce.toml"
-        path.write_text(_configuration(self._directory / "checkpoints", fleet), encoding="utf-8")
+        path = self._write_configuration(fleet)
         # variables of the environment are about the user's own deployment, not about this one
         config = load_config(path, environment={})
         tokens = StaticTokenProvider(self._token)
         async with Controller(config, on_completed=on_completed, tokens=tokens) as controller:
             yield controller
+
+    def _write_configuration(self, fleet: Fleet) -> Path:
+        path = self._directory / "quiesce.toml"
+        path.write_text(_configuration(self._directory / "checkpoints", fleet), encoding="utf-8")
+        return path
 
     async def _look_who_is_closed(self, controller: Controller) -> None:
         if controller.discovered is not None:

@@ -49,6 +49,10 @@ class Trainer:
         attempt = AttemptId(rollout.rollout_id, attempt_index)
         self._runs[attempt] = asyncio.ensure_future(self._run(attempt, rollout))
 
+    def has_dispatched(self, rollout: Rollout) -> bool:
+        """Whether an attempt at a rollout was started in this life."""
+        return any(attempt.rollout_id == rollout.rollout_id for attempt in self._runs)
+
     async def finished(self, rollouts: Iterable[Rollout] | None = None) -> None:
         """Wait for the results of these rollouts, of all that were dispatched by default.
 

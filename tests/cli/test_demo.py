@@ -61,6 +61,28 @@ def test_the_demo_accounts_for_every_rollout(quiesce: Command, tmp_path: Path) -
     assert "Traceback" not in found.stderr
 
 
+def test_a_demo_whose_controller_is_killed_accounts_for_every_rollout(tmp_path: Path) -> None:
+    """It dies by SIGKILL while everybody is paused; another one finishes its cut, and then all goes on as it would."""
+    place = tmp_path / "demo"
+    found = subprocess.run(
+        [*DEMO, "--crash", "--json", "--dir", str(place)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    result: dict[str, Any] = json.loads(found.stdout)  # Any: a JSON object; nothing else is on the output
+    assert result["ok"] is True
+    assert all(result["checks"].values())
+    assert result["crash"]["killed"] == -signal.SIGKILL
+    (recovered,) = result["crash"]["recovered"]
+    assert recovered["label"] == "crashed"
+    assert recovered["settled"] is True
+    assert recovered["state"] == ("resumed" if recovered["published"] else "aborted")
+    assert set(recovered["touched"]) == {"main/agent", "main/policy_model", "main/tools"}
+    rollouts = result["rollouts"]
+    assert rollouts["completed"] == rollouts["total"] == 16
+    assert [rollouts[name] for name in ("lost", "doubled", "restarted", "wrong")] == [0, 0, 0, 0]
+    assert "Traceback" not in found.stderr
+
+
 def test_an_interrupted_demo_leaves_nobody_behind(tmp_path: Path) -> None:
     """A signal in the middle ends every server, without a traceback, and the exit code says that it did not work."""
     child = subprocess.Popen(
