@@ -16,6 +16,7 @@ from pydantic import BaseModel
 _SEVERAL_NAMES = re.compile(r" {4}([a-z_]+(?:, [a-z_]+)+): (.*)")
 _COMMON = ("collections.abc", "types", "pydantic")
 """Where names come from that stand in signatures without their module."""
+_NO_PYTHON = re.compile(r"<(?:function (\w+)|[^<>]+)>")
 _VALUES = {"attribute", "data", "property"}
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls to install an extension."""
     app.connect("missing-reference", _plain_where_known)
     app.connect("autodoc-process-signature", _readable)
+    app.connect("autodoc-skip-member", _is_setting)
     app.connect("autodoc-process-docstring", _prepare, priority=400)  # napoleon has 500
     app.connect("autodoc-process-docstring", _undo_type, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -107,7 +109,14 @@ def _undo_type(_app: Sphinx, what: str, _name: str, _obj: object, _options: obje
 def _readable(
     _app: Sphinx, what: str, _name: str, obj: object, _options: object, signature: str | None, returns: str | None
 ) -> tuple[str, str | None] | None:
-    """A model is made from a document, not by a call; and ``<factory>`` is no Python, so nothing could be parsed."""
+    """A model is made from a document, not by a call; a default like ``<factory>`` is no Python for a parser."""
     if what == "class" and isinstance(obj, type) and issubclass(obj, BaseModel):
         return "", None
-    return (signature.replace("<factory>", "..."), returns) if signature and "<factory>" in signature else None
+    if not signature or not _NO_PYTHON.search(signature):
+        return None
+    return _NO_PYTHON.sub(lambda found: found[1] or "...", signature), returns
+
+
+def _is_setting(_app: Sphinx, _what: str, name: str, *_more: object) -> bool | None:
+    """Whether to leave out a member: how a model is set up is no part of what it holds."""
+    return True if name == "model_config" else None
