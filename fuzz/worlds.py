@@ -270,8 +270,8 @@ class Belief:
 
 
 def moves(row: FenceRow) -> bool:
-    """Whether the row says something of how the fence stands: a refusal, a reading, a repetition change nothing."""
-    return not (row.refusal or row.event in _READS or (row.effects and row.effects[-1] in _REPLAYS))
+    """Whether the row says something of how the fence stands: a refusal, a call beside it, a replay do not."""
+    return not (row.refusal or row.event in _BESIDE or (row.effects and row.effects[-1] in _REPLAYS))
 
 
 def _told(last: FenceRow | None, row: FenceRow) -> FenceRow | None:
@@ -279,5 +279,6 @@ def _told(last: FenceRow | None, row: FenceRow) -> FenceRow | None:
     return row if moves(row) else last
 
 
-_READS: Final = frozenset({FenceEvent.STATUS, FenceEvent.RETIRE, FenceEvent.DISCARD})
+_BESIDE: Final = frozenset({FenceEvent.STATUS, FenceEvent.RETIRE, FenceEvent.DISCARD, FenceEvent.ABORT_INFLIGHT})
+"""Calls that move no phase."""
 _REPLAYS: Final = frozenset({"replay_reply", "join_running"})
