@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+from quiesce.controller.aborting import Aborted
 from quiesce.controller.api import Controller
 from quiesce.controller.blocking import BlockingController
 from quiesce.controller.config import Config, load_config, parse_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.errors import (
+    ControllerGone,
     CutAborted,
     DeadlineExceeded,
     InDoubt,
     LeaseLapsed,
     OnCompletedMisused,
     PublishUncertain,
+    RequestConflict,
     RestoreFailed,
     RootHeld,
     StorageFailed,
@@ -23,6 +26,7 @@ from quiesce.controller.errors import (
     Unacknowledged,
     UnexpectedFence,
 )
+from quiesce.controller.last_cut import OnAskedCut
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import CompletedResult, OnCompleted
 from quiesce.controller.results import CutResult, PhaseTiming, RestoreResult, Timings
@@ -30,16 +34,19 @@ from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 
 __all__ = [
+    "Aborted",
     "BlockingController",
     "CompletedResult",
     "Config",
     "Controller",
+    "ControllerGone",
     "Cut",
     "CutAborted",
     "CutResult",
     "DeadlineExceeded",
     "InDoubt",
     "LeaseLapsed",
+    "OnAskedCut",
     "OnCompleted",
     "OnCompletedMisused",
     "PhaseTiming",
@@ -47,6 +54,7 @@ __all__ = [
     "PhasedRestore",
     "Pruned",
     "PublishUncertain",
+    "RequestConflict",
     "RestoreFailed",
     "RestoreResult",
     "Restored",
