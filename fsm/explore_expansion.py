@@ -84,6 +84,8 @@ class Expansions:
         self._moves: dict[tuple[int, int], tuple[_Move, ...]] = {}
         self._added: tuple[dict[Flight, dict[int, int]], ...] = tuple({} for _ in places)
         self._sums: dict[int, int] = {}
+        self._all_sums: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._all_ready: dict[_Ready, _Ready] = {}
         self._seen: Final = [claims(bits) for bits in range(_VIOLATIONS + 1)]
 
     def expanded(self, state: int) -> Expansion[int]:
@@ -142,7 +144,7 @@ class Expansions:
 
     def _ready_controller(self, key: int) -> _ReadyController:
         number = self._packing.controller(key)
-        found = _Found(self._sums)
+        found = _Found(self._sums, self._all_sums)
         self._told(key, number, NOTHING, 0, found)
         marks = self._judge(number)
         return *found.ready(), self._claims(marks.broken), marks.reached, marks.rests, marks.at_goal
@@ -150,7 +152,7 @@ class Expansions:
     def _ready_site(self, place: int, key: int) -> _Ready:
         controller, number = self._packing.controller(key), self._packing.site(key, place)
         part = self._composition.parts[place]
-        found = _Found(self._sums)
+        found = _Found(self._sums, self._all_sums)
         for need, cost, more, event, target, wide in self._steps_of(place, number):
             if need and not key & need:
                 continue
@@ -163,7 +165,8 @@ class Expansions:
         if part.marks(number).quiet:
             self._told(key, controller, place, number, found)
         bits = part.broken(number, self._composition.controllers.values[controller], controller)
-        return *found.ready(), self._claims(bits)
+        ready = (*found.ready(), self._claims(bits))
+        return self._all_ready.setdefault(ready, ready)
 
     def _steps_of(self, place: int, number: int) -> tuple[_SiteStep, ...]:
         """Steps of a site that the budgets that there are can ever pay for."""
@@ -228,10 +231,11 @@ class Expansions:
 
 
 class _Found:
-    """The steps of one part while they are collected. Equal sums are one object: there are few, and many states."""
+    """The steps of one part while they are collected. What is equal is one object: there are few, and many states."""
 
-    def __init__(self, shared: dict[int, int]) -> None:
+    def __init__(self, shared: dict[int, int], shared_all: dict[tuple[int, ...], tuple[int, ...]]) -> None:
         self._share = shared.setdefault
+        self._share_all = shared_all.setdefault
         self._sums: list[int] = []
         self._sends: list[tuple[int, Calls]] = []
         self.wide: list[tuple[int, Local] | Told] = []
@@ -245,4 +249,5 @@ class _Found:
 
     def ready(self) -> tuple[tuple[int, ...], Sends, Wide]:
         """All of them."""
-        return tuple(self._sums), tuple(self._sends), tuple(self.wide)
+        sums = tuple(self._sums)
+        return self._share_all(sums, sums), tuple(self._sends), tuple(self.wide)

@@ -366,7 +366,7 @@ def _no_row(table: Table[S, E], state: S, event: E, legal: Sequence[str]) -> Ref
 def _check_vocabulary(table: Table[S, E]) -> None:
     guard_names = [guard.name for guard in table.guards]
     if len(set(guard_names)) != len(guard_names):
-        raise DefinitionError(f"table {table.name}: a guard is declared twice: {sorted(guard_names)}")
+        raise DefinitionError(f"table {table.name}: a guard is declared twice: {sorted(guard_names)}; keep one")
     for number, row in enumerate(table.rows, start=1):
         fault = _row_fault(table, row, guard_names)
         if fault:
@@ -418,9 +418,14 @@ def _check_shape(table: Table[S, E]) -> None:
     for state in table.used_states():
         leaving = [row for row in table.rows if row.source is state and row.target is not state]
         if state not in reached:
-            raise DefinitionError(f"table {table.name}: '{state.value}' cannot be reached from '{table.initial.value}'")
+            raise DefinitionError(
+                f"table {table.name}: '{state.value}' cannot be reached from '{table.initial.value}'; add a row that "
+                "leads there, or declare it in unused_states"
+            )
         if state in table.final and leaving:
-            raise DefinitionError(f"table {table.name}: '{state.value}' is final but is left by '{leaving[0]}'")
+            raise DefinitionError(
+                f"table {table.name}: '{state.value}' is final but is left by '{leaving[0]}'; remove one or the other"
+            )
         if state not in table.final and not leaving:
             raise DefinitionError(f"table {table.name}: '{state.value}' is a dead end; mark it final or add a row")
     _check_waits(table)
@@ -429,7 +434,7 @@ def _check_shape(table: Table[S, E]) -> None:
 def _check_waits(table: Table[S, E]) -> None:
     for state in table.used_states():
         if table.waiting.get(state) is DeadlineClass.NONE:
-            raise DefinitionError(f"table {table.name}: '{state.value}' waits without a deadline class")
+            raise DefinitionError(f"table {table.name}: '{state.value}' waits without a deadline class; give it one")
         if table.abort_event is None or state not in table.abortable_from:
             continue
         if not any(row.source is state and row.event is table.abort_event for row in table.rows):

@@ -140,12 +140,12 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "unreachable": (
         {"rows": (OPENS, SHUTS, replace(BREAKS, source=Door.GONE, target=Door.OPEN)), "final": frozenset()},
-        ("'gone' cannot be reached from 'shut'",),
+        ("'gone' cannot be reached from 'shut'", "add a row that leads there"),
     ),
     "dead end": ({"final": frozenset()}, ("'gone' is a dead end", "mark it final or add a row")),
     "final and left": (
         {"rows": _with(replace(BREAKS, source=Door.GONE, target=Door.SHUT))},
-        ("'gone' is final but is left by",),
+        ("'gone' is final but is left by", "remove one or the other"),
     ),
     "waits without a deadline": ({"waiting": {Door.OPEN: DeadlineClass.NONE}}, ("'open' waits without a deadline",)),
     "abort missing": (
