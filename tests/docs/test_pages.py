@@ -177,3 +177,21 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.Fi
         reader = Reader(tmp_path, lambda: request.getfixturevalue("fleet"), stack)
         for block in run:
             reader.read(block)
+
+
+@pytest.mark.parametrize(
+    ("shown", "wrote", "same"),
+    [
+        ("published first-6899b7b1 in .../first-6899b7b1", "published first-00000000 in /a/b/first-11111111\n", True),
+        ("paused for 0.56 s", "paused for 12 ms", True),
+        ("a   b", "a b", True),
+        ("14 files, 1,223 bytes", "9 files, 7 bytes", True),
+        ("3 rollouts", "3 rollouts at a boundary", False),
+        ("first-6899b7b1 is good", "first-6899b7b1 is bad", False),
+        ("$ and (x)", "$ and (y)", False),
+        ("left ...", "right and more", False),
+    ],
+)
+def test_output_is_compared_but_for_what_varies(shown: str, wrote: str, same: bool) -> None:  # noqa: FBT001 - a table
+    """Numbers with their units, nonces, columns and what an ellipsis stands for may differ; words may not."""
+    assert shows(shown, wrote) is same

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 _SERVED = re.compile(r"(?:serve\b|uvicorn\b).*--port[ =](\d+)")
-_VARYING = re.compile(r"\.\.\.| {2,}|-[0-9a-f]{8}\b|\d+(?:[.,]\d+)*")
+_VARYING = re.compile(r"\.\.\.| {2,}|-[0-9a-f]{8}\b|\d+(?:[.,]\d+)*(?: m?s\b)?")
+_NUMBER = r"\d+(?:[.,]\d+)*"
 _OBITUARY = re.compile(r"\S*bash: line \d+: +\d+ Killed")
 PATIENCE_S = 60.0
 
@@ -107,10 +108,15 @@ def _trimmed(text: str) -> str:
 def _pattern(shown: str) -> str:
     parts, at = [], 0
     for found in _VARYING.finditer(shown):
-        parts.append(re.escape(shown[at : found.start()]))
-        parts.append({".": ".*", " ": " +", "-": "-[0-9a-f]{8}"}.get(found[0][0], r"\d+(?:[.,]\d+)*"))
+        parts += [re.escape(shown[at : found.start()]), _stands_for(found[0])]
         at = found.end()
     return "".join((*parts, re.escape(shown[at:])))
+
+
+def _stands_for(found: str) -> str:
+    if found.startswith((".", " ", "-")):
+        return {".": ".*", " ": " +", "-": "-[0-9a-f]{8}"}[found[0]]
+    return f"{_NUMBER} m?s" if found.endswith("s") else _NUMBER
 
 
 def _shim(path: Path, line: str) -> None:
