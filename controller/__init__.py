@@ -32,6 +32,7 @@ from quiesce.controller.ports import CompletedResult, OnCompleted
 from quiesce.controller.results import CutResult, PhaseTiming, RestoreResult, Timings
 from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
+from quiesce.controller.takeover import Recovered
 
 __all__ = [
     "Aborted",
@@ -54,6 +55,7 @@ __all__ = [
     "PhasedRestore",
     "Pruned",
     "PublishUncertain",
+    "Recovered",
     "RequestConflict",
     "RestoreFailed",
     "RestoreResult",

@@ -193,7 +193,7 @@ class Controller:
         try:
             if self.config.enabled:
                 self._connect()
-                self._recovered = await finish_first(recover_all(self._opening(await self._addresses())))
+                self._recovered = await finish_first(recover_all(self._opening(), self._addresses))
                 for recovered in self._recovered:
                     await self._keep(recovered.phased)
         except BaseException:
@@ -511,9 +511,9 @@ class Controller:
         self._running = transaction
         return transaction
 
-    def _opening(self, listed: Config | None = None) -> Opening:
+    def _opening(self) -> Opening:
         return Opening(
-            config=listed or self._listed,
+            config=self._listed,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,

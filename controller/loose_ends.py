@@ -123,12 +123,21 @@ class LooseEnds:
                 await self._changed.wait()
             await self._clock.sleep(ATTEMPTS.delay_s(attempts) if attempts else LOOKS.delay_s(looks))
             looks += 1
-            async with self._one_at_a_time:
-                for phased in tuple(self._open):
-                    if phased.is_settled():
-                        await self._settle(phased, ())
-                    elif phased.is_in_doubt() and await phased.anybody_answers():
-                        attempts = 0 if await self._attempt(phased) else attempts + 1
+            try:
+                attempts = await self._look(attempts)
+            except Exception as error:  # noqa: BLE001 - whoever is owed a resume is looked for as long as this lives
+                _log.error("reconciler_fault", error=repr(error))
+                attempts += 1
+
+    async def _look(self, attempts: int) -> int:
+        """Look after everything that is open, once; how often in a row somebody answered and could not be opened."""
+        async with self._one_at_a_time:
+            for phased in tuple(self._open):
+                if phased.is_settled():
+                    await self._settle(phased, ())
+                elif phased.is_in_doubt() and await phased.anybody_answers():
+                    attempts = 0 if await self._attempt(phased) else attempts + 1
+        return attempts
 
     async def _attempt(self, phased: Phased) -> bool:
         """Whether a transaction could be settled now."""

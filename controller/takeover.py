@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from quiesce.controller.budgets import PAUSE_S, SLICE_S
+from quiesce.controller.config import Config
 from quiesce.controller.cut_storage import RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import RestoreSource
@@ -116,17 +117,19 @@ class Recovered:
         }
 
 
-async def recover_all(opening: Opening) -> tuple[Recovered, ...]:
+async def recover_all(opening: Opening, addresses: Callable[[], Awaitable[Config]]) -> tuple[Recovered, ...]:
     """Finish everything that has not ended under the root. What is left open is in the results.
 
-    Whatever is staged is somebody else's, so all of it goes; what belongs to a transaction that has not ended first.
+    ``addresses`` is asked for the configuration with everybody's address, if there is anything to finish. Whatever is
+    staged is somebody else's, so all of it goes; what belongs to a transaction that has not ended first.
 
     Raises:
         StorageFailed: the journals cannot be read.
         Superseded: another controller has the root.
     """
     found = await asyncio.to_thread(find_unfinished, opening.files, opening.store.layout)
-    recovered = tuple([await recover_one(account, opening) for account in found])
+    located = replace(opening, config=await addresses()) if found else opening
+    recovered = tuple([await recover_one(account, located) for account in found])
     await asyncio.to_thread(_clear, opening)
     return recovered
 
