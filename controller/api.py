@@ -511,9 +511,9 @@ class Controller:
         self._running = transaction
         return transaction
 
-    def _opening(self) -> Opening:
+    def _opening(self, listed: Config | None = None) -> Opening:
         return Opening(
-            config=self._listed,
+            config=listed or self._listed,
             discovered=self._discovered,
             transport=self._transport,
             clock=self._clock,
