@@ -94,16 +94,17 @@ _ROLLOUTS = count()
 
 
 async def begin_rollouts(agent: str, how_many: int = 3) -> list[asyncio.Task[httpx.Response]]:
-    """Rollouts under way, each past its first turn."""
-    client = httpx.AsyncClient(base_url=agent, timeout=60, trust_env=False)
-    begun = []
-    for _ in range(how_many):
-        headers = {"x-nemo-gym-rollout-id": f"page-{next(_ROLLOUTS)}", "x-nemo-gym-attempt-index": "0"}
-        asked = client.post("/run", headers=headers, json={"task": "a question", "turns": 1000})
-        begun.append(asyncio.create_task(asked))
+    """Rollouts under way, each past its first turn; who cancels a task has left its rollout."""
+    begun = [asyncio.create_task(_roll(agent, f"page-{next(_ROLLOUTS)}")) for _ in range(how_many)]
     await asyncio.sleep(0.3)  # they take turns meanwhile; a cut is good wherever they are
     assert not any(task.done() for task in begun), [task.result().text for task in begun if task.done()]
     return begun
+
+
+async def _roll(agent: str, rollout_id: str) -> httpx.Response:
+    headers = {"x-nemo-gym-rollout-id": rollout_id, "x-nemo-gym-attempt-index": "0"}
+    async with httpx.AsyncClient(base_url=agent, timeout=60, trust_env=False) as client:
+        return await client.post("/run", headers=headers, json={"task": "a question", "turns": 1000})
 
 
 @dataclass
