@@ -27,7 +27,7 @@ test-source: $(VENV)/installed
 test-wheel: $(WHEEL)/ready
 	cd $(WHEEL)/tree && ../venv/bin/pytest -q -n $(WORKERS) -m 'not source' -p no:cacheprovider $(PYTEST_ARGS)
 
-# Many times the examples of the properties; minutes instead of seconds.
+# Many times the examples of the properties, every two classes of faults, three participants; minutes instead of seconds.
 test-all: lint
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS)
 	$(MAKE) test-wheel

@@ -97,7 +97,9 @@ def _check(  # noqa: PLR0913 - each is an option of the command
         bool,
         typer.Option("--full", help="Search every state, also those that differ only by who is who among equals."),
     ] = False,
-    states_max: Annotated[int, typer.Option(min=1, help="Bound on the states of one search.")] = STATES_MAX,
+    states_max: Annotated[
+        int, typer.Option(min=1, help="Bound on the states of one search; each takes about half a kilobyte.")
+    ] = STATES_MAX,
     counterexample_dir: Annotated[
         Path | None,
         typer.Option(help="Write each violation into this folder, as a file that 'quiesce replay' takes."),
