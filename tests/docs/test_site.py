@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from support.house import ROOT
@@ -63,10 +64,13 @@ class _Fetched(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.fetched: list[str] = []
+        self.linked: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.fetched += [given[name] for name in ("src", "srcset", "data") if name in given]
+        if tag == "a" and "href" in given:
+            self.linked.append(given["href"])
         if tag == "link" and given.get("rel") in {"stylesheet", "preload", "icon", "shortcut icon"}:
             self.fetched.append(given.get("href", ""))
 
@@ -102,6 +106,19 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert (
             re.findall(r"""(?:url\(|@import)\s*["']?(?:https?:)?//[^)"']+""", sheet.read_text(encoding="utf-8")) == []
         )
+
+
+def test_every_link_leads_somewhere(site: Path) -> None:
+    """Whatever a page links to or shows within the site is there."""
+    broken = []
+    for name in html_pages(site):
+        parser = _Fetched()
+        parser.feed((site / name).read_text(encoding="utf-8"))
+        for url in (*parser.linked, *parser.fetched):
+            path = unquote(url.partition("#")[0].partition("?")[0])
+            if path and not re.match(r"[a-z]+:", path) and not ((site / name).parent / path).resolve().is_file():
+                broken.append(f"{name}: {url}")
+    assert broken == []
 
 
 @pytest.mark.parametrize(
