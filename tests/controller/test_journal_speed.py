@@ -59,3 +59,14 @@ async def test_the_pause_grows_by_the_barriers_alone(
     grown_s = paused.timings.paused_s - quick.timings.paused_s
     assert grown_s == pytest.approx(slow.barriers * SYNC_S, abs=SYNC_S)
     assert paused.timings.total_s - quick.timings.total_s == pytest.approx(slow.barriers * SYNC_S)
+
+
+@pytest.mark.parametrize("fence", FENCES)
+@virtual_time
+async def test_a_restore_waits_as_often(tmp_path: Path, fence: FenceVariant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each wave of imports, and once before it is released."""
+    await one_cut(tmp_path, fence)
+    slow = SlowJournal(monkeypatch, SYNC_S)
+    async with Fleet(fence, restore_expected=True).controller(tmp_path) as controller, controller.restore("first"):
+        pass
+    assert slow.barriers == 4
