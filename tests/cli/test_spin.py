@@ -72,7 +72,7 @@ def last_object(result: Result) -> dict[str, Any]:
 
 def search_only(monkeypatch: pytest.MonkeyPatch, *setups: Setup) -> None:
     """Let every suite be these set-ups."""
-    monkeypatch.setattr(check, "suite", lambda _name, _times: setups)
+    monkeypatch.setattr(check, "suite", lambda _name, _times, **_fleets: setups)
 
 
 # what Spin says
