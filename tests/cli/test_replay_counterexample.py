@@ -25,7 +25,7 @@ FIRST = suite("strict")[0]
 def checked(monkeypatch: pytest.MonkeyPatch, *arguments: str, expects: tuple[str, ...]) -> Result:
     """``quiesce check`` of one set-up that must reach ``expects``."""
     setup = replace(FIRST, expects=expects)
-    monkeypatch.setattr(check, "suite", lambda _name, _times: (setup,))
+    monkeypatch.setattr(check, "suite", lambda _name, _times, **_fleets: (setup,))
     app = typer.Typer()
     app.callback()(lambda: None)
     check.register(app)
