@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from quiesce.fsm.tables.fence import FenceEvent
@@ -101,6 +102,8 @@ class Run:
         await self._collect()
         quiet = self._watch.verdict is not None or bool(self._racing) or _is_refused_unheard(step)
         seen = "" if quiet else await self._observe()
+        if seen and self._watch.seems_free and self._is_under_way(step):
+            self._judge.lose()  # the line is slow: nobody knows when that call will arrive, and what it will meet
         self._done.append(step)
         self._trace.append(TraceLine(step, self._bindings.unnamed(outcome), self._bindings.unnamed(seen)))
         if not self._judge.strict and self._lost_at is None:
@@ -110,7 +113,7 @@ class Run:
     async def finish(self) -> None:
         """The sequence is over: what was started is answered, and how things stand then is looked at."""
         if self._racing:
-            arrivals = [call.arrival for call in self._racing if call.arrival is not None]
+            arrivals = [self._as_arrived(call, call.arrival) for call in self._racing if call.arrival is not None]
             self._judge.arrived(arrivals, self._outlook.circumstances())
             self._racing = []
         if self._calls:
@@ -162,7 +165,11 @@ class Run:
         await given_time([call.task for call in calls], patience_s)
         still = await self._surroundings.still_served(served)
         drained = self._outlook.drained(served=bool(still), quiet=quiet)
-        arrivals = [call.arrival for call in (*self._racing, *calls) if call.arrival is not None and call.is_valid]
+        arrivals = [
+            self._as_arrived(call, call.arrival)
+            for call in (*self._racing, *calls)
+            if call.arrival is not None and call.is_valid
+        ]
         self._racing = []
         self._judge.arrived(arrivals, self._outlook.circumstances(drained=drained))
         self._pass_time()
@@ -202,6 +209,21 @@ class Run:
         roots = step.roots if self._place.subject.role is Role.POLICY else Roots.NONE
         body = (step.directory, roots) if event in {FenceEvent.COMMIT, FenceEvent.RESTORE} else None
         return Arrival(number, event, step.id, operation, body, step.deadline in _PASSED)
+
+    def _is_under_way(self, step: Step) -> bool:
+        """Whether a call with a short deadline was sent in this step and is not answered yet."""
+        short = isinstance(step, CallStep) and step.deadline is Deadline.SHORT
+        return short and any(call.asked.step is step for call in self._calls)
+
+    def _as_arrived(self, call: Call, arrival: Arrival) -> Arrival:
+        """What the fence has seen of a call. Only an answer shows that it came before its deadline was over."""
+        deadline, durations = call.asked.step.deadline, self._place.durations
+        lasts_s = {Deadline.SHORT: durations.short_s, Deadline.FAR: durations.far_s}.get(deadline)
+        if lasts_s is None:
+            return arrival
+        is_over = self._place.clock.monotonic() >= call.sent_at + lasts_s
+        surely_in_time = not is_over and (call.task.done() or deadline is Deadline.FAR)
+        return arrival if surely_in_time else replace(arrival, deadline_passed=None)
 
     async def _settled(self, call: Call, served: Sequence[AttemptId], *, drained: bool | None) -> str:
         """What became of a call: its reply is judged, or somebody goes on waiting for it, or nobody does."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import Final, TypeAlias
 
 from quiesce.fsm.fence import FenceSignal, FenceState, Handler, fence_step
@@ -52,14 +52,22 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A control call as the fence sees it. ``number`` tells the calls of a session apart."""
+    """A control call as the fence sees it. ``number`` tells the calls of a session apart.
+
+    ``deadline_passed`` is None where nobody knows whether the call arrived before its deadline.
+    """
 
     number: int
     event: FenceEvent
     id: Hashable
     operation: Hashable = None
     body: Hashable = None
-    deadline_passed: bool = False
+    deadline_passed: bool | None = False
+
+    @property
+    def deadline_facts(self) -> tuple[bool, ...]:
+        """Every verdict that ``deadline_passed`` can have."""
+        return (False, True) if self.deadline_passed is None else (self.deadline_passed,)
 
     @property
     def key(self) -> tuple[Hashable, Hashable]:
@@ -179,13 +187,13 @@ class Belief:
     def _arrived(self, world: World, arrival: Arrival, circumstances: Circumstances) -> Iterator[World]:
         if not self._has_row(world, arrival.event):
             return
-        for drained in circumstances.drained_facts:
+        for drained, passed in product(circumstances.drained_facts, arrival.deadline_facts):
             signal = FenceSignal(
                 arrival.event,
                 arrival.id,
                 operation=arrival.operation,
                 body=arrival.body,
-                deadline_passed=arrival.deadline_passed,
+                deadline_passed=passed,
                 drained=drained,
                 owes_restore=world.owes_restore,
             )

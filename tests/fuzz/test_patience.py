@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -83,6 +84,34 @@ async def test_a_drain_that_ends_between_other_calls_is_put_down_to_none_of_them
     episode = await run_of(["work begin p", "prepare a", *["prepare b"] * 20], app, clock, Durations(work_s=8.0))
     broken = "" if episode.finding is None else episode.finding.rule.id
     assert broken == ("" if variant is FenceVariant.STRICT else "fence.drain")
+
+
+def stalled(app: ASGIApp, clock: VirtualClock) -> ASGIApp:
+    """The application; what has a short deadline reaches it only after that."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive() if scope["type"] == "http" else {}
+        found = re.search(rb'"deadline_ts":\s*([\d.e+]+)', message.get("body", b""))
+        left_s = float(found[1]) - clock.now_ts() if found else 0.0
+        if 0.0 < left_s <= 2.5:
+            await clock.sleep(left_s + 0.02)
+        given = [message]
+
+        async def again() -> Message:
+            return given.pop() if given else await receive()
+
+        await app(scope, again, send)
+
+    return served
+
+
+@pytest.mark.parametrize("role", Role)
+@virtual_time
+async def test_a_call_that_reaches_the_server_after_its_deadline_accuses_nobody(role: Role) -> None:
+    """The line was slow: that the deadline is over is then a right answer, whatever the call would have done."""
+    clock = VirtualClock()
+    report = await outcome(stalled(build_kit_server(role, clock=clock).app, clock), clock, OPTIONS)
+    assert report.violations == (), text_of([report])
 
 
 @pytest.mark.parametrize("role", Role)
