@@ -28,6 +28,7 @@ from quiesce.fuzz.junit import junit_text
 from quiesce.fuzz.report import ParticipantReport, Violation, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import load_traffic
+from quiesce.fuzz.wording import check_checkpoint_dir
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.http import HttpTransport
@@ -102,6 +103,8 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
         driving = load_traffic(traffic)
         tested = _checked(urls)
         _check_places(junit, replays)
+        if checkpoint_dir is not None:
+            check_checkpoint_dir(checkpoint_dir)
     except ConfigurationError as error:
         fail(str(error), ExitCode.USAGE, as_json=as_json, type=type(error).__name__)
     if allow_restore and checkpoint_dir is None:

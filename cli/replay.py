@@ -31,6 +31,8 @@ from quiesce.fuzz.errors import ReplayInvalid
 from quiesce.fuzz.replaying import Replayed, replay_at
 from quiesce.fuzz.replays import BYTES_MAX, KIND, ReplayFile, kind_of, parse_replay
 from quiesce.fuzz.traffic import load_traffic
+from quiesce.fuzz.wording import check_checkpoint_dir
+from quiesce.participants.errors import ConfigurationError
 
 __all__ = ["register"]
 
@@ -86,7 +88,7 @@ def _replay(  # noqa: PLR0913 - one parameter an option
             raise ReplayInvalid(str(file), f"its kind is {kind!r}; this command replays {KIND} and {COUNTEREXAMPLE}")
         _replay_fuzz(parse_replay(content, source=str(file)), wanted)
     except QuiesceError as error:
-        usage = isinstance(error, ReplayInvalid)
+        usage = isinstance(error, ReplayInvalid | ConfigurationError)
         fail(str(error), ExitCode.USAGE if usage else ExitCode.FAILED, as_json=as_json, type=type(error).__name__)
 
 
@@ -102,6 +104,8 @@ def _replay_fuzz(replay: ReplayFile, wanted: _Wanted) -> None:
 
 
 def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
+    if wanted.checkpoint_dir is not None:
+        check_checkpoint_dir(wanted.checkpoint_dir)
     with export_root([wanted.url], wanted.checkpoint_dir) as root:
         options = Options(
             nonce=secrets.token_hex(4),

@@ -33,6 +33,7 @@ from quiesce.fuzz.steps import (
     WorkStep,
 )
 from quiesce.fuzz.subject import Subject
+from quiesce.fuzz.traffic import work_call
 from quiesce.fuzz.worlds import FenceRow
 from quiesce.participants.identity import AttemptId
 
@@ -71,7 +72,7 @@ def abilities_of(place: Place) -> Abilities:
     """What the conditions of a place allow."""
     someone = AttemptId("someone", 0)
     return Abilities(
-        kinds=frozenset(kind for kind in WorkKind if place.traffic(place.subject.role, kind, someone) is not None),
+        kinds=frozenset(kind for kind in WorkKind if work_call(place.traffic, place.subject.role, kind, someone)),
         may_export=place.root is not None and place.subject.declaration.exports,
         may_restore=place.may_restore,
         waits_for_grace=place.durations.grace_s is not None,

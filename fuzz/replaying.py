@@ -14,6 +14,7 @@ from quiesce.fuzz.replays import ReplayFile
 from quiesce.fuzz.rulebook import RULES
 from quiesce.fuzz.run import Run
 from quiesce.fuzz.steps import CallStep, Operation, WorkStep
+from quiesce.fuzz.traffic import work_call
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import Transport
@@ -65,6 +66,6 @@ def _check_possible(replay: ReplayFile, place: Place) -> None:
         raise ConfigurationError("the replay restores; say that it may: --allow-restore")
     someone = AttemptId("someone", 0)
     for step in replay.steps:
-        if isinstance(step, WorkStep) and place.traffic(subject.role, step.kind, someone) is None:
+        if isinstance(step, WorkStep) and work_call(place.traffic, subject.role, step.kind, someone) is None:
             needs = f"a call of the data plane, {step.kind.value!r}"
             raise ConfigurationError(f"the replay needs {needs}; name a traffic: --traffic kit")

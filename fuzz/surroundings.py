@@ -17,7 +17,7 @@ from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.seen import Seen
 from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.subject import Subject
-from quiesce.fuzz.traffic import Traffic
+from quiesce.fuzz.traffic import Traffic, work_call
 from quiesce.fuzz.wording import REPLY_BODY_CAP, Durations
 from quiesce.participants.errors import Unreachable
 from quiesce.participants.identity import AttemptId
@@ -83,11 +83,11 @@ class Surroundings:
 
     def can(self, kind: WorkKind) -> bool:
         """Whether the traffic has such a call."""
-        return self._traffic(self._subject.role, kind, AttemptId("x", 0)) is not None
+        return work_call(self._traffic, self._subject.role, kind, AttemptId("x", 0)) is not None
 
     async def begin(self, symbol: str, attempt: AttemptId, kind: WorkKind) -> Work | None:
         """Send a call and give it time to be refused. None: the traffic has no such call."""
-        call = self._traffic(self._subject.role, kind, attempt)
+        call = work_call(self._traffic, self._subject.role, kind, attempt)
         if call is None:
             return None
         request = self._request(call.path, call.content(), attempt, named=kind is not WorkKind.HALF_NAMED)

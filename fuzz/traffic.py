@@ -15,19 +15,23 @@ tested, and the report says which.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.steps import WorkKind
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.excerpts import escaped
+from quiesce.participants.excerpts import escaped, printable
 from quiesce.participants.identity import AttemptId
 
-__all__ = ["Traffic", "WorkCall", "kit_traffic", "load_traffic", "no_traffic"]
+__all__ = ["Traffic", "WorkCall", "kit_traffic", "load_traffic", "no_traffic", "work_call"]
 
 LONG_RUN_TURNS: Final = 1000
 _OBSERVATION: Final = "0" * 64
@@ -41,9 +45,9 @@ class WorkCall:
     body: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.path.startswith("/"):
+        if not str(self.path).startswith("/"):
             raise ConfigurationError(
-                f"the path of a call of the data plane is {escaped(self.path)}; it must begin with a slash"
+                f"the path of a call of the data plane is {escaped(str(self.path))}; it must begin with a slash"
             )
 
     def content(self) -> bytes:
@@ -53,6 +57,33 @@ class WorkCall:
 
 Traffic: TypeAlias = Callable[[Role, WorkKind, AttemptId], WorkCall | None]
 """Which call of the data plane is of this kind, for this role and attempt; None: there is none."""
+
+
+def work_call(traffic: Traffic, role: Role, kind: WorkKind, attempt: AttemptId) -> WorkCall | None:
+    """What a traffic names, looked at: it is code of somebody else.
+
+    Raises:
+        ConfigurationError: it raises, or gives what can be no call; the text names it.
+    """
+    asked = f"the traffic {_name_of(traffic)}, asked for {kind.value!r} of {role.value!r},"
+    try:
+        found: object = traffic(role, kind, attempt)
+        if isinstance(found, WorkCall):
+            found.content()
+    except Exception as error:  # it is foreign code: whatever it raises is what is wrong with it
+        reason = printable(f"{type(error).__name__}: {error}", 200)
+        raise ConfigurationError(f"{asked} cannot be used: {reason}") from error
+    if found is None or isinstance(found, WorkCall):
+        return found
+    if asyncio.iscoroutine(found):
+        found.close()
+        raise ConfigurationError(f"{asked} is a coroutine function; write a plain function that returns a WorkCall")
+    raise ConfigurationError(f"{asked} gives {type(found).__name__}; it must give a WorkCall, or None for no such call")
+
+
+def _name_of(traffic: Traffic) -> str:
+    name = getattr(traffic, "__qualname__", type(traffic).__name__)
+    return f"{getattr(traffic, '__module__', '?')}:{name}"
 
 
 def no_traffic(_role: Role, _kind: WorkKind, _attempt: AttemptId) -> WorkCall | None:
@@ -99,11 +130,22 @@ def load_traffic(name: str) -> Traffic:
     if not separator or not module_name or not function_name:
         raise ConfigurationError(f"the traffic {name!r} is neither none nor kit nor module:function")
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing is running foreign code: whatever it raises is what is wrong with it
+        with _in_current_directory():
+            module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # importing is running foreign code: what it raises is what is wrong
         reason = f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"the traffic {name!r} cannot be loaded: {reason}") from error
     found = getattr(module, function_name, None)
     if not callable(found):
         raise ConfigurationError(f"the module {module_name!r} has no function {function_name!r}")
     return found  # type: ignore[no-any-return]  # what it returns is checked when it is called
+
+
+@contextmanager
+def _in_current_directory() -> Iterator[None]:
+    """Modules of the current directory are found last, as ``python -m`` would find them first."""
+    sys.path.append(str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(Path.cwd()))

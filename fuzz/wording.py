@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,10 +13,11 @@ from quiesce.fuzz.spoiled import spoiling_of
 from quiesce.fuzz.steps import CallStep, Deadline, Operation, Receipt, Roots
 from quiesce.fuzz.subject import Subject
 from quiesce.participants.dialects.gym_a.routes import Route
+from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import ControlRequest
 
-__all__ = ["OWN_NAMES", "REPLY_BODY_CAP", "Asked", "Bindings", "Durations", "Wording"]
+__all__ = ["OWN_NAMES", "REPLY_BODY_CAP", "Asked", "Bindings", "Durations", "Wording", "check_checkpoint_dir"]
 
 REPLY_BODY_CAP: Final = 2**20
 OWN_NAMES: Final = "fuzz-"
@@ -90,15 +92,43 @@ class Bindings:
         return named.replace(f"{self._prefix}-", "").replace(f"{self._prefix}/", "")
 
     def make_directory(self, symbol: str) -> None:
-        """Make what a commit or restore is going to name: an empty folder, a file, or nothing."""
+        """Make what a commit or restore is going to name: an empty folder, a file, or nothing.
+
+        Raises:
+            ConfigurationError: it cannot be made.
+        """
         path = self.local(symbol)
         if path is None or symbol == "missing":
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if symbol == "file":
-            path.touch()
-        else:
-            path.mkdir(exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if symbol == "file":
+                path.touch()
+            else:
+                path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _no_checkpoint_dir(self._root, error) from error
+
+
+def check_checkpoint_dir(root: Path) -> None:
+    """Folders can be made in ``root``.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=OWN_NAMES, dir=root):
+            pass
+    except OSError as error:
+        raise _no_checkpoint_dir(root, error) from error
+
+
+def _no_checkpoint_dir(root: Path | None, error: OSError) -> ConfigurationError:
+    """What to say of a directory in which nothing can be made."""
+    reason = error.strerror or type(error).__name__
+    return ConfigurationError(
+        f"the checkpoint directory {root} cannot be used: {reason}; name a folder that this process may write to"
+    )
 
 
 @dataclass(frozen=True, slots=True)

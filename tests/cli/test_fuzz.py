@@ -141,6 +141,8 @@ def test_a_wrong_token_is_the_way_it_was_asked_for(
         ((NOBODY, "--traffic=nothing"), "'nothing' is neither none nor kit nor module:function"),
         ((NOBODY, "--allow-restore"), "--allow-restore needs --checkpoint-dir"),
         ((NOBODY, "--checkpoint-dir=none"), "none"),
+        ((NOBODY, "--checkpoint-dir=/dev/null"), "/dev/null"),
+        ((NOBODY, "--checkpoint-dir=/proc"), "the checkpoint directory /proc cannot be used"),
         ((NOBODY, "--profile=gym-b"), "gym-b"),
         ((NOBODY, "--rate=0"), "--rate"),
         ((NOBODY, "--calls=1"), "--calls"),

@@ -105,6 +105,18 @@ def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], says: str) -
         assert_conforms(**{"app": app, **given})
 
 
+def test_a_checkpoint_directory_that_is_lost_on_the_way_is_an_error_of_ours(tmp_path: Path) -> None:
+    """It becomes a file, before the first commit makes its folders there."""
+    root = tmp_path / "shared"
+
+    def fresh() -> ASGIApp:
+        root.touch()
+        return build_kit_server(Role.POLICY).app
+
+    with pytest.raises(ConfigurationError, match=r"the checkpoint directory .*shared cannot be used: .*irectory"):
+        assert_conforms(fresh=fresh, settings=QUICK, checkpoint_dir=root)
+
+
 def with_lifespan(app: ASGIApp, log: list[str]) -> ASGIApp:
     """An application that notes when it is started and stopped."""
 

@@ -17,8 +17,9 @@ from quiesce.cli.workload.bodies import (
     VerifyRequest,
 )
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.steps import WorkKind
-from quiesce.fuzz.traffic import WorkCall, kit_traffic, load_traffic, no_traffic
+from quiesce.fuzz.traffic import Traffic, WorkCall, kit_traffic, load_traffic, no_traffic
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 
@@ -73,6 +74,61 @@ def test_a_module_that_fails_is_an_error_of_ours(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match="ZeroDivisionError: by me"):
         load_traffic("broken_traffic:drive")
+
+
+def test_a_module_that_ends_the_program_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot end the command without a word."""
+    (tmp_path / "leaving_traffic.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="SystemExit: 3"):
+        load_traffic("leaving_traffic:drive")
+
+
+def test_a_module_of_the_current_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed commands do not look there by themselves; the path is left as it was."""
+    (tmp_path / "near_traffic.py").write_text(
+        "from quiesce.fuzz.traffic import no_traffic as drive\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert load_traffic("near_traffic:drive") is no_traffic
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "near_traffic")
+
+
+def raising(*_asked: object) -> WorkCall:
+    """Has a fault."""
+    raise ZeroDivisionError("by me")
+
+
+async def awaited(*_asked: object) -> WorkCall:
+    """Is asynchronous."""
+    return WorkCall("/mine")
+
+
+def later(*_asked: object, _left: list[int] = list(range(20))) -> WorkCall | None:  # noqa: B006 - it counts its calls
+    """Has a fault in the middle of a test."""
+    return raising() if not _left or _left.pop() < 1 else kit_traffic(Role.POLICY, WorkKind.PROBE, SOMEONE)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "says"),
+    [
+        (raising, ":raising, .* ZeroDivisionError: by me"),
+        (later, ":later, .* ZeroDivisionError: by me"),
+        (lambda *_: "/path", "gives str; it must give a WorkCall"),
+        (lambda: None, "TypeError"),
+        (awaited, "is a coroutine function"),
+        (list, ":list, .* TypeError"),
+        (lambda *_: WorkCall("/mine", {"a": object()}), "not JSON serializable"),
+        (lambda *_: WorkCall("/mine", 7), "TypeError"),  # type: ignore[arg-type]  # the fault of the case
+        (lambda *_: WorkCall(7), "slash"),  # type: ignore[arg-type]  # the fault of the case
+    ],
+)
+def test_a_faulty_traffic_is_an_error_of_ours_that_names_it(traffic: Traffic, says: str) -> None:
+    """Whenever it shows its fault, and whatever it is."""
+    with pytest.raises(ConfigurationError, match=f"the traffic .*{says}"):
+        examine_kit(kit_source(Role.POLICY), traffic=traffic, calls_max=300)
 
 
 def test_a_path_that_is_none_is_refused() -> None:
