@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.declared import contradictions
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Finding
 from quiesce.fuzz.line import Line
@@ -27,7 +28,7 @@ from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject, routes_for
 from quiesce.fuzz.verdicts import Verdict, verdict_on
 from quiesce.fuzz.wording import OWN_NAMES, REPLY_BODY_CAP
-from quiesce.participants.capabilities import AdmissionState, CheckpointMode, Component, Declaration, WorkerMode
+from quiesce.participants.capabilities import Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
 from quiesce.participants.errors import MaybeApplied, NeverSent, Unreachable
@@ -72,6 +73,10 @@ class Found:
     exercised: frozenset[str] = frozenset()
 
 
+class _NotOpened(Exception):
+    """The server was closed for the survey and is held by that id still."""
+
+
 @dataclass(slots=True)
 class Survey:
     """Looks at one URL. ``own_ids`` gives fresh ids; ``answer_s`` is what a call that does not wait may take."""
@@ -90,6 +95,8 @@ class Survey:
         """Find out who it is. Never raises for what a server does."""
         try:
             return await self._look()
+        except _NotOpened as error:
+            return self._refused(Verdict.LEFT_CLOSED, str(error))
         except NeverSent as error:
             return Found(Verdict.UNREACHABLE, f"{error.reason}; check that the server runs and that its URL is right")
         except Unreachable as error:
@@ -185,12 +192,12 @@ class Survey:
             closed = await self._post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
             held = await self._status(subject, id_)
         except MaybeApplied:
-            await self._post(subject, Operation.RESUME, id_)
+            await self._open(subject, id_)
             return ""  # the test will tell what is wrong with it
         except asyncio.CancelledError:
             await self._reopen(subject, id_)
             raise
-        await self._post(subject, Operation.RESUME, id_)
+        await self._open(subject, id_)
         if closed.status == CONFLICT and closed.code == "resources_checkpoint_error":
             return "a session is busy, or has state that belongs to nobody"
         calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
@@ -198,6 +205,31 @@ class Survey:
             return f"{calls} calls are in flight"
         live = isinstance(sessions, int) and sessions and not _are_left_by_us(held, sessions)
         return f"{sessions} sessions are there" if live else ""
+
+    async def _open(self, subject: Subject, checkpoint_id: str) -> None:
+        """Resume what was closed for a moment.
+
+        Raises:
+            _NotOpened: it is held by that id still.
+        """
+        try:
+            resumed = await self._post(subject, Operation.RESUME, checkpoint_id)
+        except Unreachable as error:
+            said = f"its resume is not answered: {error.reason}"
+        else:
+            if resumed.status == OK or await self._holder() != checkpoint_id:
+                return
+            shown = f"{resumed}, after prepare {checkpoint_id} -> 200"
+            self._break("fence.resume-opens", f"200 for resume {checkpoint_id}", shown)
+            said = f"its resume answers {resumed}"
+        raise _NotOpened(
+            f"it was closed for a moment by {checkpoint_id}, and {said}; resume that id or restart the server"
+        )
+
+    async def _holder(self) -> str | None:
+        seen = await self._get(ROUTE_BY_NAME["capabilities"].path)
+        holder = seen.fields.get("active_checkpoint_id")
+        return holder if isinstance(holder, str) else None
 
     async def _reopen(self, subject: Subject, checkpoint_id: str) -> None:
         try:
@@ -244,7 +276,7 @@ class Survey:
         if unknown := sorted(set(seen.fields) - known):
             self._break("capabilities.fields", "no further fields", printable(", ".join(unknown), 80))
         declaration = capabilities.declaration()
-        for expected, got in _contradictions(declaration):
+        for expected, got in contradictions(declaration):
             self._break("capabilities.declared", expected, got)
 
     def _break(self, rule_id: str, expected: str, got: str) -> None:
@@ -315,23 +347,6 @@ def _are_left_by_us(held: Seen, sessions: int) -> bool:
     except ValidationError:
         return False
     return sum(session.rollout_id.startswith(OWN_NAMES) for session in found) == len(found) == sessions
-
-
-def _contradictions(declaration: Declaration) -> Iterator[tuple[str, str]]:
-    is_model = declaration.component is Component.MODEL
-    if is_model and declaration.instance_role is None:
-        yield "instance_role policy or auxiliary", "null for a model server"
-    if not is_model and declaration.instance_role is not None:
-        yield "instance_role null", f"{declaration.instance_role.value} for a server that is no model"
-    if AdmissionState.ACCEPTING not in declaration.admission_states:
-        yield "accepting among the admission states", ", ".join(declaration.admission_states) or "none"
-    if declaration.role is Role.AUXILIARY and declaration.checkpoint_mode is not CheckpointMode.STATELESS:
-        yield "checkpoint_mode stateless for an auxiliary model", declaration.checkpoint_mode.value
-    closes = set(declaration.admission_states) >= set(AdmissionState)
-    if declaration.role is Role.POLICY and declaration.exports and not closes:
-        yield "accepting, draining and paused for a policy that exports", ", ".join(declaration.admission_states)
-    if declaration.worker_mode is WorkerMode.SINGLE_WORKER and declaration.num_workers != 1:
-        yield "num_workers 1 for a single worker", str(declaration.num_workers)
 
 
 def _other_dialect() -> Found:

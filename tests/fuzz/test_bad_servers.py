@@ -28,7 +28,7 @@ from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.fuzz.wording import Durations
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server import ModelLedger, mount_policy
-from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
+from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send
 from quiesce.transport.inprocess import AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
 
@@ -132,6 +132,42 @@ def test_a_refused_token_is_told_before_anything_is_done() -> None:
     assert report.verdict is Verdict.TOKEN_REFUSED
     assert "both sides" in report.reason
     assert report.ids == 0
+
+
+def holding(app: ASGIApp, then: ASGIApp) -> ASGIApp:
+    """The application; it does ``then`` with a resume of the id that holds it."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["path"].endswith(("/resume", "/pause", "/prepare")):
+            await app(scope, receive, send)
+            return
+        message = await receive()
+        id_ = json.loads(message["body"] or b"{}").get("checkpoint_id")
+        resumes = scope["path"].endswith("/resume")
+        closed.update({id_} if id_ and not resumes else ())
+        given = [message]
+
+        async def again() -> Message:
+            return given.pop() if given else await receive()
+
+        await (then if resumes and id_ in closed else app)(scope, again, send)
+
+    closed: set[str] = set()
+    return served
+
+
+@pytest.mark.parametrize("role", [Role.POLICY, Role.RESOURCES])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_server_that_cannot_be_opened_after_the_first_look_is_not_tested(role: Role, *, refuses: bool) -> None:
+    """The rule is the one that is broken, the id that holds the server is named, and nothing else is asked of it."""
+    refusal = b'{"error":{"code":"invalid_phase","detail":"no"}}'
+    then = always(409, refusal) if refuses else hanging
+    report = examine_kit(kept(role, lambda app: holding(app, then)))
+    assert (report.verdict, report.sequences, report.in_doubt) == (Verdict.LEFT_CLOSED, 0, True), text_of([report])
+    assert "closed for a moment by fuzz-kit-look-3" in report.reason
+    broken = [(violation.rule.id, violation.got) for violation in report.violations]
+    shown = "409 invalid_phase, after prepare fuzz-kit-look-3 -> 200"
+    assert broken == ([("fence.resume-opens", shown)] if refuses else [])
 
 
 GOOD = 60
