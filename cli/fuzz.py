@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -126,24 +127,26 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
             rate=rate,
             grace_s=wait_grace_s,
         )
-        reports = run(lambda: _tested(tested, options, token_variable, as_json=as_json), as_json=as_json)
+        reports = run(lambda: _tested(tested, options, token_variable), as_json=as_json)
     written = [] if replays is None else _saved(reports, replays, as_json=as_json)
     if junit is not None:
         _write(junit, junit_text(reports), as_json=as_json)
     _tell(reports, written, as_json=as_json)
 
 
-async def _tested(
-    urls: list[str], options: Options, token_variable: str | None, *, as_json: bool
-) -> list[ParticipantReport]:
+async def _tested(urls: list[str], options: Options, token_variable: str | None) -> list[ParticipantReport]:
+    """The reports; those until then where it is interrupted."""
     transport = transport_to(token_variable)
+    found: list[ParticipantReport] = []
     try:
-        found = []
         for url in urls:
             with _progress(url) as told:
-                found.append(await examine(url, transport, SystemClock(), options, progress=told))
+                report = await examine(url, transport, SystemClock(), options, progress=told, interrupted=found.append)
+            found.append(report)
+    except asyncio.CancelledError:
+        typer.echo("quiesce: interrupted; everybody accepts work", err=True)
     except StillClosed as error:
-        fail(str(error), ExitCode.IN_DOUBT, as_json=as_json, type="StillClosed")
+        typer.echo(f"quiesce: {error}", err=True)
     finally:
         await transport.aclose()
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import Final
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.pace import measured
@@ -27,7 +29,7 @@ from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import OWN_NAMES, Durations
 from quiesce.transport.port import Transport
 
-__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Options", "Progress", "Renew", "arrive", "examine"]
+__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Interrupted", "Options", "Progress", "Renew", "arrive", "examine"]
 
 CALLS_MAX: Final = 4000
 IDS_MAX: Final = 1500
@@ -38,6 +40,8 @@ WAIT_FOR_OTHERS_S: Final = 3.0
 Renew = Callable[[], Awaitable[None]]
 Progress = Callable[[int, int, Sequence[Violation]], None]
 """Told how many calls of how many were sent, and what was found so far, in the order of finding."""
+Interrupted = Callable[[ParticipantReport], None]
+"""Told what was found until a test was cancelled, before the cancellation goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +90,15 @@ async def examine(
     *,
     renew: Renew | None = None,
     progress: Progress | None = None,
+    interrupted: Interrupted | None = None,
 ) -> ParticipantReport:
-    """Test the participant at ``url``. It is left open, also when this is cancelled.
+    """Test the participant at ``url``. It is left open, also when this is cancelled; ``interrupted`` is then told.
 
     ``transport`` must take its tokens from ``quiesce.fuzz.bearers.FuzzedTokens``. ``renew`` puts a fresh server in
     the place of the old one before each sequence, where that can be done.
     """
     line = Line(transport, clock, options.rate)
-    campaign = _Campaign(url, line, options, renew, progress)
+    campaign = _Campaign(url, line, options, renew, progress, interrupted)
     return await campaign.conduct()
 
 
@@ -139,6 +144,9 @@ class _Campaign:
     options: Options
     renew: Renew | None
     progress: Progress | None
+    interrupted: Interrupted | None = None
+    found: Found = field(default_factory=lambda: Found(Verdict.INTERRUPTED))
+    place: Place | None = None
     violations: list[Violation] = field(default_factory=list)
     exercised: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -149,9 +157,20 @@ class _Campaign:
 
     async def conduct(self) -> ParticipantReport:
         self.began_at = self.line.clock.monotonic()
+        try:
+            await self._test()
+        except asyncio.CancelledError:
+            self._tell(Verdict.INTERRUPTED, "the test was ended before its end; it accepts work")
+            raise
+        except StillClosed as error:
+            self._tell(Verdict.LEFT_CLOSED, str(error))
+            raise
+        return self._report()
+
+    async def _test(self) -> None:
         if self.renew is not None:
             await self.renew()
-        found, place = await arrive(self.url, self.line, self.options)
+        self.found, self.place = found, place = await arrive(self.url, self.line, self.options)
         self.exercised |= found.exercised
         for finding in found.findings:
             self.violations.append(Violation(finding.rule, finding.expected, finding.got, finding.known))
@@ -159,7 +178,12 @@ class _Campaign:
             if not place.alone:
                 self.notes.append("it has live work of others, so that less can be said of what is in flight")
             await self._try_all(place)
-        return self._report(found, place)
+
+    def _tell(self, verdict: Verdict, reason: str) -> None:
+        if self.verdict is None:
+            self.verdict, self.gone = verdict, reason
+        if self.interrupted is not None:
+            self.interrupted(self._report())
 
     # ---- sequences
 
@@ -228,12 +252,13 @@ class _Campaign:
         others = frozenset(rule.id for rule in RULES if rule.id != finding.rule.id)
         small = episode
         reproducible = True
-        if self.verdict is None:
-            shrunk = await shrink(lambda steps: self._run(place, steps, others), finding.rule.id, episode)
-            small, reproducible = shrunk.episode, shrunk.reproducible
-        last = small.finding or finding
-        self.violations.append(
-            Violation(
+        try:
+            if self.verdict is None:
+                shrunk = await shrink(lambda steps: self._run(place, steps, others), finding.rule.id, episode)
+                small, reproducible = shrunk.episode, shrunk.reproducible
+        finally:  # what was found is told also if somebody interrupts its shrinking
+            last = small.finding or finding
+            violation = Violation(
                 rule=finding.rule,
                 expected=last.expected,
                 got=last.got,
@@ -245,11 +270,12 @@ class _Campaign:
                 at_call=at_call,
                 at_s=at_s,
             )
-        )
+            self.violations.append(violation)
 
     # ---- the outcome
 
-    def _report(self, found: Found, place: Place | None = None) -> ParticipantReport:
+    def _report(self) -> ParticipantReport:
+        found, place = self.found, self.place
         verdict, reason = (found.verdict, found.reason) if self.verdict is None else (self.verdict, self.gone)
         broken = {violation.rule.id for violation in self.violations}
         role = None if place is None else place.subject.role

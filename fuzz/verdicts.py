@@ -29,6 +29,9 @@ class Verdict(StrEnum):
     LIVE_WORK = "has live work"
     OWES_RESTORE = "owes a restore"
 
+    # it was tested in part, and left open
+    INTERRUPTED = "interrupted"
+
     # it was never understood, or lost on the way: nobody can say whether it accepts work
     GARBAGE = "answers garbage"
     DIED = "died"
@@ -43,7 +46,7 @@ class Verdict(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether something went wrong that is not the way in which the test was asked for."""
-        return self is Verdict.UNREACHABLE or self.in_doubt
+        return self in {Verdict.UNREACHABLE, Verdict.INTERRUPTED} or self.in_doubt
 
     @property
     def in_doubt(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,6 +15,8 @@ from support.workload import Deployment, deployment
 
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.campaign import Progress, examine
+from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.participants.control_token import TOKEN_VARIABLES
 
 FAST = ("--rate", "100000", "--calls", "300")
@@ -69,6 +73,33 @@ def test_a_broken_rule_is_exit_one_with_files_that_show_it_again(
     kept = quiesce("replay", str(file), "--fence=strict")
     assert kept.exit_code == 0, kept.output
     assert f"{RULE} holds this time" in kept.stdout
+    assert recorded.phases() == {"idle"}
+
+
+def test_an_interrupted_test_tells_what_it_found(
+    quiesce: Command, recorded: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every form that was asked for; the server is open, and the exit code is that of a failure."""
+
+    async def until_something_is_found(*asked: Any, progress: Progress | None, **more: Any) -> ParticipantReport:  # noqa: ANN401 - what examine takes
+        testing = asyncio.current_task()
+
+        def told(_done: int, _total: int, violations: Sequence[Violation]) -> None:
+            if violations and testing is not None:
+                testing.cancel()
+
+        return await examine(*asked, progress=told, **more)
+
+    monkeypatch.setattr("quiesce.cli.fuzz.examine", until_something_is_found)
+    url, replays, junit = recorded.urls[Role.AGENT], tmp_path / "replays", tmp_path / "out.xml"
+    arguments = ("--traffic=kit", f"--replays={replays}", f"--junit={junit}", "--json")
+    result = quiesce("fuzz", url, recorded.urls[Role.POLICY], *FAST, *arguments)
+    assert result.exit_code == 1, result.output
+    [report] = last_object(result)["participants"]
+    assert (report["verdict"], report["conforms"]) == ("interrupted", False)
+    assert len(report["violations"]) == len(list(replays.iterdir())) > 0
+    assert ET.fromstring(junit.read_text()).findall("testsuite/testcase/failure")  # noqa: S314 - as above
+    assert "interrupted; everybody accepts work" in result.stderr
     assert recorded.phases() == {"idle"}
 
 
