@@ -236,6 +236,8 @@ class _Campaign:
         return (*steps[: episode.lost_at], *steps[episode.lost_at + 1 :])
 
     async def _run(self, place: Place, steps: Sequence[Step], muted: frozenset[str]) -> Episode:
+        if self.verdict is Verdict.SHARED:
+            return Episode((), ())
         if self.renew is not None:
             await self.renew()
         self.sequences += 1
@@ -270,7 +272,8 @@ class _Campaign:
                 at_call=at_call,
                 at_s=at_s,
             )
-            self.violations.append(violation)
+            if self.verdict is not Verdict.SHARED:  # else somebody else may have had a hand in it
+                self.violations.append(violation)
 
     # ---- the outcome
 

@@ -199,6 +199,12 @@ class Judge:
         for belief in self._beliefs():
             belief.worlds = ()
 
+    def dismiss(self) -> None:
+        """Somebody else had a hand in what was seen: it accuses nobody, and nothing is known of the fence any more."""
+        self.finding = None
+        self.seen_again = []
+        self.lose()
+
     # ---- inside
 
     def _beliefs(self) -> list[Belief]:

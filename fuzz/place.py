@@ -51,6 +51,10 @@ class Place:
         self._runs += 1
         return Bindings(f"{OWN_NAMES}{self.nonce}-{self._runs}", self.root)
 
+    def is_ours(self, checkpoint_id: str) -> bool:
+        """Whether an id can be one of this campaign."""
+        return checkpoint_id.startswith(f"{OWN_NAMES}{self.nonce}-")
+
     def own_id(self) -> str:
         """A fresh id for what the fuzzer does for itself."""
         self._own_ids += 1

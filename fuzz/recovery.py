@@ -34,13 +34,18 @@ _IDLE: Final = (FencePhase.IDLE, None)
 
 
 class Recovery:
-    """Leaves one participant open after one run."""
+    """Leaves one participant open after one run.
+
+    Attributes:
+        stranger: the id of somebody else that holds it; what is not ours is not resumed.
+    """
 
     def __init__(self, place: Place, bindings: Bindings, account: Account, surroundings: Surroundings) -> None:
         self._place = place
         self._bindings = bindings
         self._account = account
         self._surroundings = surroundings
+        self.stranger = ""
 
     async def leave_open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float, *, gone: bool) -> str:
         """Open the participant. Why it could not be done; empty when it is open.
@@ -74,6 +79,9 @@ class Recovery:
         phase, active = await self._standing()
         for _ in range(TRIES):
             if (phase, active) == _IDLE:
+                return ""
+            if active is not None and not self._place.is_ours(active):
+                self.stranger = active
                 return ""
             seen = await self._post(Operation.RESUME, active or self._place.own_id())
             if seen.status != OK:

@@ -78,7 +78,7 @@ class Run:
                 await self.finish()
         except asyncio.CancelledError:
             await asyncio.shield(self.leave_open())
-            if self._watch.verdict is not None:
+            if self._watch.verdict not in {None, Verdict.SHARED}:
                 raise StillClosed(f"{self._place.subject.name}: {self._watch.gone}") from None
             raise
         except BaseException:
@@ -128,7 +128,11 @@ class Run:
         recovery = Recovery(self._place, self._bindings, self._account, self._surroundings)
         outstanding = [call.task for call in self._calls]
         over_at = max([self._left_until, *(self._over_at(call) for call in self._calls)], default=0.0)
-        problem = await recovery.leave_open(outstanding, over_at, gone=self._watch.verdict is not None)
+        problem = await recovery.leave_open(
+            outstanding, over_at, gone=self._watch.verdict not in {None, Verdict.SHARED}
+        )
+        if recovery.stranger:
+            self._watch.meet(recovery.stranger)
         if problem:
             self._watch.lost(Verdict.LEFT_CLOSED, problem)
 

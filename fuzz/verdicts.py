@@ -32,6 +32,8 @@ class Verdict(StrEnum):
     # it was tested in part, and left open
     INTERRUPTED = "interrupted"
 
+    SHARED = "used by somebody else"
+
     # it was never understood, or lost on the way: nobody can say whether it accepts work
     GARBAGE = "answers garbage"
     DIED = "died"
@@ -46,7 +48,7 @@ class Verdict(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether something went wrong that is not the way in which the test was asked for."""
-        return self in {Verdict.UNREACHABLE, Verdict.INTERRUPTED} or self.in_doubt
+        return self in {Verdict.UNREACHABLE, Verdict.INTERRUPTED, Verdict.SHARED} or self.in_doubt
 
     @property
     def in_doubt(self) -> bool:

@@ -17,6 +17,7 @@ from quiesce.fuzz.verdicts import Verdict, verdict_on
 from quiesce.fuzz.wording import Bindings, Wording
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.errors import Unreachable
+from quiesce.participants.excerpts import printable
 from quiesce.participants.validation import first_problems
 
 __all__ = ["Watch"]
@@ -71,6 +72,13 @@ class Watch:
             holds = verdict is Verdict.LEFT_CLOSED
             self._judge.check("server.survives", holds=holds, expected="it is still there", got=reason)
 
+    def meet(self, holder: str) -> None:
+        """Somebody else's id holds the participant: what it does is no answer to us alone any more."""
+        self._judge.dismiss()
+        if self.verdict is None:
+            self.verdict = Verdict.SHARED
+            self.gone = f"somebody else is using it: {printable(holder, 128)} holds it; test it when nobody does"
+
     def stands(self, seen: Seen) -> str:
         """Hold the capabilities against what is believed, and say what they show."""
         judge = self._judge
@@ -85,7 +93,11 @@ class Watch:
         judge.check("capabilities.shape", holds=True, expected="", got="")
         same = found.declaration() == self._place.subject.declaration
         judge.check("capabilities.static", holds=same, expected="the declaration as it was", got="another one")
-        active = None if found.active_checkpoint_id is None else self._bindings.symbol(found.active_checkpoint_id)
+        holder = found.active_checkpoint_id
+        if holder is not None and not self._place.is_ours(holder):
+            self.meet(holder)
+            return f"{found.phase.value}, held by {printable(holder, 128)}"
+        active = None if holder is None else self._bindings.symbol(holder)
         judge.stands(found.phase, active)
         self.seems_free = found.phase is FencePhase.IDLE and active is None
         self._check_deadline(found)

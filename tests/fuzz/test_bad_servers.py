@@ -21,11 +21,11 @@ from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.run import Run
-from quiesce.fuzz.steps import WorkKind, parse_step
+from quiesce.fuzz.steps import CallStep, Operation, WorkKind, parse_step
 from quiesce.fuzz.traffic import kit_traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.virtual_time import VirtualClock
-from quiesce.fuzz.wording import Durations
+from quiesce.fuzz.wording import Durations, Wording
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server import ModelLedger, mount_policy
 from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send
@@ -324,3 +324,33 @@ async def _foreign_work(app: ASGIApp, role: Role) -> None:
         call = kit_traffic(role, kind, AttemptId("theirs", 0))
         if call is not None:
             await ask(app, "POST", call.path, json_body=dict(call.body), headers=headers)
+
+
+@virtual_time
+async def test_two_who_test_one_server_accuse_it_of_nothing() -> None:
+    """Whoever meets the id of the other stops, says so, and resumes nothing that is not its own."""
+    clock = VirtualClock()
+    transport = AsgiTransport(
+        {KIT_ORIGIN: build_kit_server(Role.RESOURCES, clock=clock).app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN))
+    )
+    options = Options(nonce="one", traffic=no_traffic, rate=90.0, calls_max=900, durations=Durations())
+    first = asyncio.ensure_future(examine(KIT_ORIGIN, transport, clock, options))
+    await clock.sleep(3.0)
+    _, place = await arrive("http://kit.invalid", Line(transport, clock), replace(options, nonce="two"))
+    if place is None:  # it was looked at while the first one held it
+        await clock.sleep(0.5)
+        _, place = await arrive("http://kit.invalid", Line(transport, clock), replace(options, nonce="two"))
+    assert place is not None
+    asked = Wording(place.subject, place.new_bindings(), place.durations)
+    line = place.line
+    held = False
+    while not held:
+        step = parse_step("prepare a")
+        assert isinstance(step, CallStep)
+        held = (await line.send(asked.asked(step, clock.now_ts(), {}).request)).status == 200
+    report = await first
+    assert (report.verdict, report.violations) == (Verdict.SHARED, ()), text_of([report])
+    assert "somebody else is using it: fuzz-two-" in report.reason
+    seen = await line.send(asked.asked(CallStep(operation=Operation.CAPABILITIES), 0.0, {}).request)
+    assert str(seen.fields["active_checkpoint_id"]).startswith("fuzz-two-")
+    await transport.aclose()
