@@ -12,6 +12,7 @@ gets a new one, so that restores can be tested and nothing is left over from one
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 import tempfile
@@ -32,7 +33,7 @@ from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.virtual_time import VirtualClock, VirtualLoop
-from quiesce.fuzz.wording import Durations
+from quiesce.fuzz.wording import Durations, check_checkpoint_dir
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.inprocess import AsgiApplication, AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
@@ -41,6 +42,7 @@ __all__ = ["Settings", "assert_conforms", "conformance", "save_replays"]
 
 ORIGIN: Final = "http://app.invalid"
 CALLS_MAX: Final = 3000
+CALLS_MIN: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +78,9 @@ class Settings:
         """The same for a campaign.
 
         Raises:
-            ConfigurationError: there is no such profile.
+            ConfigurationError: a setting cannot be; the text names it.
         """
-        if self.profile not in set(Profile):
-            raise ConfigurationError(f"the profile is {self.profile!r}; there are {', '.join(Profile)}")
+        self.check()
         return Options(
             nonce=secrets.token_hex(4),
             profile=Profile(self.profile),
@@ -94,6 +95,41 @@ class Settings:
             grace_s=self.grace_s,
             sends_any_header=True,
         )
+
+    def check(self) -> None:
+        """Every setting can be.
+
+        Raises:
+            ConfigurationError: one cannot; the text names it, what it is, and what it must be.
+        """
+        durations = self.durations
+        demands = {
+            "token": (self.token is None or isinstance(self.token, str), "a text, or None"),
+            "profile": (self.profile in list(Profile), f"there are {', '.join(Profile)}"),
+            "seed": (_is_whole(self.seed), "a whole number"),
+            "traffic": (callable(self.traffic), "a function of role, kind and attempt"),
+            "allow_restore": (isinstance(self.allow_restore, bool), "True or False"),
+            "calls_max": (_is_whole(self.calls_max) and self.calls_max >= CALLS_MIN, f"at least {CALLS_MIN}"),
+            "checkpoint_dir": (self.checkpoint_dir is None or isinstance(self.checkpoint_dir, Path), "a Path, or None"),
+            "durations": (durations is None or isinstance(durations, Durations), "Durations, or None"),
+            "grace_s": (self.grace_s is None or _is_positive(self.grace_s), "seconds above 0, or None"),
+            "in_virtual_time": (isinstance(self.in_virtual_time, bool), "True or False"),
+        }
+        for name, (holds, wanted) in demands.items():
+            if not holds:
+                shown = "given" if name == "token" else repr(getattr(self, name))
+                said = wanted if name == "profile" else f"it must be {wanted}"
+                raise ConfigurationError(f"the setting {name} is {shown}; {said}")
+        if self.checkpoint_dir is not None:
+            check_checkpoint_dir(self.checkpoint_dir)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def assert_conforms(
@@ -138,6 +174,7 @@ async def conformance(
     wanted = _settings(settings, given)
     if (app is None) is (fresh is None):
         raise ConfigurationError("give either an application or a function that makes a fresh one")
+    wanted.check()
     clock: Clock = VirtualClock() if wanted.in_virtual_time else SystemClock()
     async with AsyncExitStack() as stack:
         transport = AsgiTransport(tokens=FuzzedTokens(StaticTokenProvider(wanted.token)))
@@ -174,8 +211,12 @@ class _Served:
 
     async def renew(self) -> None:
         """Put a fresh application in the place of the old one."""
-        if self._fresh is not None:
-            await self.put(self._fresh())
+        if self._fresh is None:
+            return
+        made: object = self._fresh()
+        if not callable(made):
+            raise ConfigurationError(f"fresh returned {made!r}; it must return an ASGI application")
+        await self.put(made)
 
     async def _end(self) -> None:
         if self._own is not None:

@@ -96,6 +96,21 @@ def test_a_wrong_token_fails_with_a_word_about_it() -> None:
         ({"profile": "gym-b"}, "profile is 'gym-b'; there are strict, gym-a"),
         ({"app": None}, "either an application or a function"),
         ({"fresh": lambda: None}, "either an application or a function"),
+        ({"app": None, "fresh": lambda: None}, "fresh returned None; it must return an ASGI application"),
+        ({"calls_max": 0}, "calls_max is 0; it must be at least 100"),
+        ({"calls_max": -5}, "calls_max is -5"),
+        ({"calls_max": "x"}, "calls_max is 'x'"),
+        ({"calls_max": True}, "calls_max is True"),
+        ({"seed": "x"}, "seed is 'x'; it must be a whole number"),
+        ({"traffic": "kit"}, "traffic is 'kit'; it must be a function"),
+        ({"checkpoint_dir": "/dev/null"}, "checkpoint_dir is '/dev/null'; it must be a Path"),
+        ({"checkpoint_dir": Path("/dev/null")}, "the checkpoint directory /dev/null cannot be used"),
+        ({"grace_s": -1.0}, "grace_s is -1.0"),
+        ({"grace_s": float("nan")}, "grace_s is nan"),
+        ({"durations": 3}, "durations is 3"),
+        ({"profile": []}, "profile is"),
+        ({"allow_restore": "yes"}, "allow_restore is 'yes'"),
+        ({"token": 7}, "token is given; it must be a text"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], says: str) -> None:
@@ -108,8 +123,11 @@ def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], says: str) -
 def test_a_checkpoint_directory_that_is_lost_on_the_way_is_an_error_of_ours(tmp_path: Path) -> None:
     """It becomes a file, before the first commit makes its folders there."""
     root = tmp_path / "shared"
+    root.mkdir()
 
     def fresh() -> ASGIApp:
+        if root.is_dir():
+            root.rmdir()
         root.touch()
         return build_kit_server(Role.POLICY).app
 
