@@ -95,6 +95,9 @@ DANGERS: Final[tuple[Danger, ...]] = (
         "wait deadlines",
         "prepare b",
     ),
+    _danger(
+        "the oldest of many used-up ids", "F1, F12", (_P, _A, _R), *(f"resume {id_}" for id_ in "abcdefgh"), "prepare a"
+    ),
     _danger("a client that leaves its pause", "F17, 9 #17", (_P, _A, _R), "prepare a send=leave", "resume a"),
     _danger(
         "a client that leaves its commit", "F17, 9 #24", (_P, _A, _R), "prepare a", "commit a send=leave", "resume a"
@@ -160,6 +163,16 @@ DANGERS: Final[tuple[Danger, ...]] = (
         "status a",
         "commit a",
         "prepare a",
+    ),
+    _danger(
+        "an aborted attempt among others",
+        "2.6, 2.20",
+        (_P,),
+        "work begin p",
+        "work begin q",
+        "prepare a",
+        "abort_inflight a p",
+        "wait work",
     ),
     _danger(
         "an aborted attempt",

@@ -6,7 +6,7 @@ not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.in_kit import KitSource
 from quiesce.fuzz.kit import KitServer, build_kit_server
 from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.participants.identity import AttemptId
 from quiesce.participants.server.answers import Answer, ok
 from quiesce.participants.server.fence import Call
 from quiesce.transport.inprocess import AsgiApplication
@@ -208,6 +209,18 @@ def finished_id_acts_again(kit: KitServer) -> None:
     _calls_changed(kit, forget)
 
 
+def old_ids_forgotten(kit: KitServer) -> None:
+    """Only the last few used-up ids are remembered, as by a cache."""
+    fence, order = kit.app.fence, list[Hashable]()
+
+    def forget(call: Call) -> Call:
+        order.extend(id_ for id_ in fence._state.finished if id_ not in order)
+        fence._state = replace(fence._state, finished=frozenset(order[-3:]))
+        return call
+
+    _calls_changed(kit, forget)
+
+
 def body_not_compared(kit: KitServer) -> None:
     """All bodies look the same."""
     _calls_changed(kit, lambda call: replace(call, body="the same"))
@@ -255,6 +268,21 @@ def tombstone_ignored(kit: KitServer) -> None:
     """An aborted attempt may go on calling."""
     gate: Any = kit.app.app
     gate.store = Altered(gate.store, is_fenced=lambda _attempt: False)
+
+
+def abort_cuts_off_everybody(kit: KitServer) -> None:
+    """An abort of one attempt ends the calls of all."""
+    gate: Any = kit.app.app
+    original = gate.store.fence
+
+    def fence(attempt: AttemptId) -> None:
+        original(attempt)
+        for ticket in gate._tickets:
+            ticket.cut_off = True
+            if ticket.work is not None:
+                ticket.work.cancel()
+
+    gate.store = Altered(gate.store, fence=fence)
 
 
 def unknown_receipt_taken(kit: KitServer) -> None:
@@ -348,6 +376,8 @@ PLANTED: tuple[Planted, ...] = (
         with_rows(failed_restore_opens_the_policy),
         "fence.failed-restore",
     ),
+    _planted("old ids are forgotten", Role.RESOURCES, old_ids_forgotten, "fence.used-up-id"),
+    _planted("an abort cuts off everybody", Role.POLICY, abort_cuts_off_everybody, "data.drained"),
     _planted("a digest is made up", Role.RESOURCES, digest_made_up, "export.verifies"),
     _planted("unknown fields are taken", Role.AGENT, unknown_fields_taken, "request.unknown-field"),
     _planted("a refusal has no envelope", Role.AGENT, refusal_without_envelope, "reply.refusal"),
