@@ -7,6 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -29,12 +30,13 @@ from quiesce.fuzz.junit import junit_text
 from quiesce.fuzz.report import ParticipantReport, Violation, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import load_traffic
+from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import check_checkpoint_dir
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.http import HttpTransport
 from quiesce.transport.port import ControlRequest
-from quiesce.transport.token import EnvironmentTokenProvider
+from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
 
 __all__ = [
     "AllowRestore",
@@ -135,14 +137,20 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
 
 
 async def _tested(urls: list[str], options: Options, token_variable: str | None) -> list[ParticipantReport]:
-    """The reports; those until then where it is interrupted."""
+    """The reports; those until then where it is interrupted.
+
+    Raises:
+        ConfigurationError: what is set cannot be a token, or the variable that was named is not set.
+    """
+    without_token = await note_without_token(EnvironmentTokenProvider(token_variable))
     transport = transport_to(token_variable)
     found: list[ParticipantReport] = []
     try:
         for url in urls:
             with _progress(url) as told:
                 report = await examine(url, transport, SystemClock(), options, progress=told, interrupted=found.append)
-            found.append(report)
+            refused = bool(without_token) and report.verdict is Verdict.TOKEN_REFUSED
+            found.append(replace(report, notes=(*report.notes, without_token)) if refused else report)
     except asyncio.CancelledError:
         typer.echo("quiesce: interrupted; everybody accepts work", err=True)
     except StillClosed as error:

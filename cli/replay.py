@@ -33,6 +33,7 @@ from quiesce.fuzz.replays import BYTES_MAX, KIND, ReplayFile, kind_of, parse_rep
 from quiesce.fuzz.traffic import load_traffic
 from quiesce.fuzz.wording import check_checkpoint_dir
 from quiesce.participants.errors import ConfigurationError
+from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
 
 __all__ = ["register"]
 
@@ -119,6 +120,7 @@ def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
         )
 
         async def replayed() -> Replayed:
+            await note_without_token(EnvironmentTokenProvider(wanted.token_variable))
             transport = transport_to(wanted.token_variable)
             try:
                 return await replay_at(wanted.url.rstrip("/"), transport, SystemClock(), options, replay)

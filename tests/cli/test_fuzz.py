@@ -161,6 +161,35 @@ def test_a_wrong_token_is_the_way_it_was_asked_for(
     assert "wrong-and-secret" not in result.output
 
 
+def test_a_token_that_nobody_has_set_is_told_from_a_wrong_one(
+    quiesce: Command, strict: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place to look at is this side."""
+    for name in TOKEN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    result = quiesce("fuzz", strict.urls[Role.POLICY], *FAST)
+    assert result.exit_code == 2, result.output
+    assert "token refused" in result.stdout
+    assert f"there is no control token here: set {TOKEN_VARIABLES[0]}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(None, "the token variable NOPE is not set"), ("a\nb", "variable NOPE contains"), ("gr\u00fcn", "NOPE contains")],
+)
+def test_what_can_be_no_token_is_wrong_usage(
+    quiesce: Command, value: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, and nothing of the URL, which was not called."""
+    monkeypatch.delenv("NOPE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NOPE", value)
+    result = quiesce("fuzz", NOBODY, "--token-variable=NOPE")
+    assert result.exit_code == 2, result.output
+    assert says in result.output
+    assert "URL" not in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
