@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,6 +127,8 @@ def _check(  # noqa: PLR0913 - each is an option of the command
     """
     if witnesses and counterexample_dir is None:
         fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
+    if counterexample_dir is not None:
+        _try(counterexample_dir, as_json=as_json)
     found_setups = _setups(variant, times, participants=participants, pairs=pairs)
     setups = [setup for setup in found_setups if only is None or only in setup.name]
     _refuse_nothing(setups, only, spin=spin, as_json=as_json)
@@ -135,8 +138,15 @@ def _check(  # noqa: PLR0913 - each is an option of the command
         system = System(setup, reduced=not (full or spin or promela))
         with _shown(setup.name) as watch:
             began_s = time.perf_counter()
-            found = explore(system, states_max=states_max, watch=watch)
-            searches.append(_Search(setup, found, time.perf_counter() - began_s))
+            try:
+                found = explore(system, states_max=states_max, watch=watch)
+            except MemoryError:
+                found = None  # what the search holds is let go before anything is said
+            took_s = time.perf_counter() - began_s
+        if found is None:
+            undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
+            fail(undecided, ExitCode.FAILED, as_json=as_json, type="MemoryError")
+        searches.append(_Search(setup, found, took_s))
         searches[-1].opinion = _asked(opinions, system, found, as_json=as_json)
         if counterexample_dir is not None:
             searches[-1].files = _write(searches[-1], counterexample_dir, witnesses=witnesses, as_json=as_json)
@@ -162,6 +172,16 @@ def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as
     if spin and (missing := missing_programs()):
         needs = f"--spin needs {' and '.join(missing)} (Debian: apt-get install {' '.join(missing)})"
         fail(f"{needs}; without --spin the explorer proves the protocol alone", ExitCode.USAGE, as_json=as_json)
+
+
+def _try(folder: Path, *, as_json: bool) -> None:
+    """Write there now what would be lost at the end of a long search."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        fail(f"cannot write into {folder}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
 
 
 def _asked(opinions: SecondOpinions, system: System, found: Exploration, *, as_json: bool) -> Opinion:

@@ -77,6 +77,7 @@ SOMETIMES: Final = (
     Claim("restore_failed", "half a restore is held closed"),
     Claim("in_doubt", "somebody could not be proven open in time"),
     Claim("publish_unknown", "the rename's outcome could not be read"),
+    Claim("open_though_unknown", "everybody accepts work although the rename's outcome still cannot be read"),
     Claim("healed", "a resume refused from idle was healed by a pause, and everybody accepts work"),
     Claim("fresh_id", "a fresh id was used up, and everybody accepts work"),
     Claim("held_by_other", "another controller's id holds a participant, and it is left alone"),
@@ -222,6 +223,8 @@ def seen_in(controller: Controller) -> frozenset[str]:
         seen |= {"recovered"} if controller.recovered else set()
         seen |= {"healed"} if any(member.heals for member in core.members) else set()
         seen |= {"fresh_id"} if any(member.id_index for member in core.members) else set()
+    if core.transaction is _S.PUBLISH_UNKNOWN and not any(is_owed(member) for member in core.members):
+        seen.add("open_though_unknown")
     if any(member.release in _WAITING for member in core.members):
         seen.add("waited")
     return frozenset(seen & {claim.name for claim in SOMETIMES})

@@ -50,7 +50,7 @@ _CLASSES: Final = (
     _Class("duplicate", _only(Fault.DUPLICATE)),
     _Class("failure", _only(Fault.FAILURE), (), ("restore_failed",)),
     _Class("deadline", _only(Fault.DEADLINE), ("in_doubt",), ("in_doubt", "restore_failed")),
-    _Class("store", _only(Fault.STORE), ("publish_unknown",), ("restore_failed",)),
+    _Class("store", _only(Fault.STORE), ("publish_unknown", "open_though_unknown"), ("restore_failed",)),
     _Class("intruder", _only(Fault.INTRUDER), ("held_by_other",), ("held_by_other",)),
     _Class("restart", _only(Fault.RESTART)),
     _Class("controller", _only(Fault.CONTROLLER), ("recovered",), ("recovered", "restore_failed")),

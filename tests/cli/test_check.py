@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -173,3 +174,27 @@ def test_elsewhere_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     with check._shown("a search") as watch:
         assert watch is None
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(place: str, tmp_path: Path) -> None:
+    """Not at the end of a long one, when there is something to write."""
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" if place == "a file" else tmp_path / "file" / "folder"
+    result = run("--counterexample-dir", str(folder), "--json")
+    assert result.exit_code == 2
+    assert f"cannot write into {folder}" in str(last_object(result)["error"])
+
+
+def test_a_full_memory_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is undecided is said to be, and what to do about it."""
+
+    def explored(*_arguments: object, **_options: object) -> NoReturn:
+        raise MemoryError
+
+    search_only(monkeypatch, FIRST)
+    monkeypatch.setattr(check, "explore", explored)
+    result = run("--json")
+    assert result.exit_code == 1
+    assert last_object(result)["type"] == "MemoryError"
+    assert "undecided, the memory is full; bound the search with --states-max" in result.stderr

@@ -8,10 +8,22 @@ from pathlib import Path
 
 import pytest
 from support.mutations_page import page
-from support.planted_bugs import BUGS, doubled, in_place, planted, setups, verdict_of
+from support.planted_bugs import (
+    BUGS,
+    STRICT_AGENT,
+    Misorder,
+    doubled,
+    forgetting,
+    in_place,
+    planted,
+    setups,
+    verdict_of,
+    waves,
+)
 
 from quiesce.fsm.explore import explore
 from quiesce.fsm.explore_model import System
+from quiesce.fsm.vocabulary import Phase, Role
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mutations.md"
 SHORTEST = {
@@ -130,3 +142,16 @@ def test_a_trace_reads_as_a_scenario() -> None:
         "agent: the answer to inspect arrives: open",
         "policy: close arrives, nothing in flight",
     )
+
+
+def test_a_rollback_that_forgets_somebody_is_missed_where_it_should_end() -> None:
+    """Nobody waits for a rename that cannot be read; here it is never reached that everybody is open before."""
+    bug = Misorder(
+        "PHASES: no wave of a rollback goes to agents",
+        waves(forgetting(Role.AGENT), Phase.ROLLBACK),
+        STRICT_AGENT.format("store"),
+        "open_though_unknown",
+    )
+    with in_place(bug):
+        found = explore(System(planted(bug)), states_max=200_000)
+    assert [verdict.name for verdict in found.violations()] == ["open_though_unknown"]
