@@ -91,7 +91,7 @@ def test_an_interrupted_test_tells_what_it_found(
         return await examine(*asked, progress=told, **more)
 
     monkeypatch.setattr("quiesce.cli.fuzz.examine", until_something_is_found)
-    url, replays, junit = recorded.urls[Role.AGENT], tmp_path / "replays", tmp_path / "out.xml"
+    url, replays, junit = recorded.urls[Role.RESOURCES], tmp_path / "replays", tmp_path / "out.xml"
     arguments = ("--traffic=kit", f"--replays={replays}", f"--junit={junit}", "--json")
     result = quiesce("fuzz", url, recorded.urls[Role.POLICY], *FAST, *arguments)
     assert result.exit_code == 1, result.output
