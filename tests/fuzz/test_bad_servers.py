@@ -170,7 +170,7 @@ def test_a_server_that_cannot_be_opened_after_the_first_look_is_not_tested(role:
     assert broken == ([("fence.resume-opens", shown)] if refuses else [])
 
 
-GOOD = 60
+GOOD = 63
 """Control calls that a server answers well before it goes bad: it is in the middle of the test by then."""
 
 
