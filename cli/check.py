@@ -136,18 +136,8 @@ def _check(  # noqa: PLR0913 - each is an option of the command
     searches = []
     for setup in setups:
         system = System(setup, reduced=not (full or spin or promela))
-        with _shown(setup.name) as watch:
-            began_s = time.perf_counter()
-            try:
-                found = explore(system, states_max=states_max, watch=watch)
-            except MemoryError:
-                found = None  # what the search holds is let go before anything is said
-            took_s = time.perf_counter() - began_s
-        if found is None:
-            undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
-            fail(undecided, ExitCode.FAILED, as_json=as_json, type="MemoryError")
-        searches.append(_Search(setup, found, took_s))
-        searches[-1].opinion = _asked(opinions, system, found, as_json=as_json)
+        searches.append(_searched(setup, system, states_max, as_json=as_json))
+        searches[-1].opinion = _asked(opinions, system, searches[-1].found, as_json=as_json)
         if counterexample_dir is not None:
             searches[-1].files = _write(searches[-1], counterexample_dir, witnesses=witnesses, as_json=as_json)
         if not as_json:
@@ -172,6 +162,20 @@ def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as
     if spin and (missing := missing_programs()):
         needs = f"--spin needs {' and '.join(missing)} (Debian: apt-get install {' '.join(missing)})"
         fail(f"{needs}; without --spin the explorer proves the protocol alone", ExitCode.USAGE, as_json=as_json)
+
+
+def _searched(setup: Setup, system: System, states_max: int, *, as_json: bool) -> _Search:
+    with _shown(setup.name) as watch:
+        began_s = time.perf_counter()
+        try:
+            found = explore(system, states_max=states_max, watch=watch)
+        except MemoryError:
+            found = None  # what the search holds is let go before anything is said
+        took_s = time.perf_counter() - began_s
+    if found is None:
+        undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
+        fail(undecided, ExitCode.FAILED, as_json=as_json, type="MemoryError")
+    return _Search(setup, found, took_s)
 
 
 def _try(folder: Path, *, as_json: bool) -> None:

@@ -131,7 +131,8 @@ class Tenure:
         Raises:
             Superseded, StorageFailed: as :meth:`check`.
         """
-        if self._to_look is None:
+        # done: it was cancelled before it began, by an event loop that ends all of its tasks
+        if self._to_look is None or self._to_look.done():
             self._to_look = asyncio.create_task(self._look_after(self._looking), name="look at the epoch")
         await asyncio.shield(self._to_look)
 

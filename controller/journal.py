@@ -113,6 +113,7 @@ class JournalFile:
         self._tail = _Tail()
         self._queued: list[bytes] = []
         self._barriers: list[asyncio.Future[None]] = []
+        self._written: list[asyncio.Future[None]] = []
         self._sequence = len(before.lines) if before is not None else 0
         self._heading = heading
         self._wake = asyncio.Event()
@@ -153,6 +154,7 @@ class JournalFile:
         self._queue(fields)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name=f"journal {self._path.name}")
+            self._writer.add_done_callback(self._writer_ended)
         self._wake.set()
         if barrier:
             await self._barrier()
@@ -176,13 +178,25 @@ class JournalFile:
                 await self._barrier()
         finally:
             if self._writer is not None:
-                await asyncio.shield(self._writer)
+                await asyncio.wait([self._writer])
             self._thread.shutdown(wait=False)
 
     async def _barrier(self) -> None:
+        if self._writer is not None and self._writer.done():
+            raise self._stopped()
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._barriers.append(reached)
         await reached
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        """Let nobody wait for ever where the event loop ended all of its tasks; nobody of ours cancels the writer."""
+        if writer.cancelled():
+            _settle([*self._written, *self._barriers], self._stopped())
+            self._thread.submit(self._release)
+
+    def _stopped(self) -> StorageFailed:
+        stopped = OSError(errno.ECANCELED, "the event loop was stopped meanwhile")
+        return StorageFailed("write the journal", self._path, stopped)
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -191,6 +205,7 @@ class JournalFile:
             self._wake.clear()
             lines, self._queued = self._queued, []
             barriers, self._barriers = self._barriers, []
+            self._written = barriers
             try:
                 await loop.run_in_executor(self._thread, self._flush, lines, bool(barriers))
             except Exception as error:  # noqa: BLE001 - whoever waits for a barrier must hear of any failure

@@ -101,6 +101,7 @@ class TransactionRunner:
         self._deadlines: dict[m.Timer, float] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._driver: asyncio.Task[None] | None = None
+        self._taken: asyncio.Future[None] | None = None
         self._performers: dict[type[Any], Callable[[Any], None]] = {
             m.Call: self._errands.call,
             m.Arm: self._arm,
@@ -124,6 +125,7 @@ class TransactionRunner:
         """Start the one writer."""
         self.ledger.begin(self.now_s())
         self._driver = asyncio.create_task(self._drive(), name=f"transaction {self.wire_id}")
+        self._driver.add_done_callback(self._driver_ended)
 
     async def request(self, event: m.Event) -> None:
         """Post a request and wait until the core has taken it.
@@ -228,9 +230,16 @@ class TransactionRunner:
     def _post(self, event: m.Event) -> None:
         self._mailbox.put_nowait((event, None))
 
+    def _driver_ended(self, driver: asyncio.Task[None]) -> None:
+        """Let nobody wait for ever where close, or a loop that ends all of its tasks (a second Ctrl-C), ended it."""
+        if driver.cancelled():
+            self._is_closed = True
+            self._refuse_the_rest(self._taken)
+
     async def _drive(self) -> None:
         while True:
             event, taken = await self._mailbox.get()
+            self._taken = taken
             try:
                 if not self._is_broken:
                     await self._take(event)
