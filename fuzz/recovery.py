@@ -38,6 +38,7 @@ class Recovery:
 
     Attributes:
         stranger: the id of somebody else that holds it; what is not ours is not resumed.
+        unanswered: the call that came to nothing, where one did and it was given up for that.
     """
 
     def __init__(self, place: Place, bindings: Bindings, account: Account, surroundings: Surroundings) -> None:
@@ -46,6 +47,7 @@ class Recovery:
         self._account = account
         self._surroundings = surroundings
         self.stranger = ""
+        self.unanswered: Unreachable | None = None
 
     async def leave_open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float, *, gone: bool) -> str:
         """Open the participant. Why it could not be done; empty when it is open.
@@ -57,6 +59,7 @@ class Recovery:
                 return ""
             return await self._open(outstanding, over_at)
         except Unreachable as error:
+            self.unanswered = error
             return f"it does not answer any more: {error.reason}"
         finally:
             for task in outstanding:
@@ -64,16 +67,22 @@ class Recovery:
             await self._surroundings.forsake()
 
     async def _open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float) -> str:
-        for symbol in self._account.open_ids:
-            await self._post(Operation.RESUME, self._bindings.id(symbol))
+        refused = [symbol for symbol in self._account.open_ids if not await self._resumes(symbol)]
         await self._resume_holder()
         await self._end_work()
         if outstanding or over_at > self._place.clock.monotonic():
             await self._outlast(outstanding, over_at)
+        for symbol in refused:
+            # what ran then may have failed since, and have left admission closed for nobody (9 #7, 9 #10)
+            await self._resumes(symbol)
         problem = await self._resume_holder()
         if self._place.subject.role is Role.AGENT and self._surroundings.works:
             await self._acknowledge()
         return problem
+
+    async def _resumes(self, symbol: str) -> bool:
+        seen = await self._post(Operation.RESUME, self._bindings.id(symbol))
+        return seen.status == OK
 
     async def _resume_holder(self) -> str:
         phase, active = await self._standing()

@@ -87,6 +87,16 @@ def test_after_any_danger_the_server_is_open(role: Role, variant: FenceVariant, 
     run_virtual(lives())
 
 
+@virtual_time
+async def test_a_prepare_that_fails_behind_its_refused_resume_leaves_nothing_closed() -> None:
+    """A recorded resource server is idle then, held by nobody, and closed all the same: the id is resumed once more."""
+    ground = Ground(Role.RESOURCES, FenceVariant.GYM_A_SINGLE)
+    steps = ("work seed p", "work begin p", "prepare a deadline=short send=leave", "resume a")
+    await ground.run([parse_step(step) for step in steps])
+    assert is_open(ground.kit.app)
+    await ground.transport.aclose()
+
+
 @EACH
 def test_after_any_walk_the_server_is_open(role: Role, variant: FenceVariant) -> None:
     """Random walks as well, clients that leave and prepares that are left waiting included."""
