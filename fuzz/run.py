@@ -133,7 +133,8 @@ class Run:
         )
         if recovery.stranger:
             self._watch.meet(recovery.stranger)
-        if problem:
+        # who answers nothing at all any more is told from who answers and stays closed
+        if problem and (recovery.unanswered is None or await self._watch.answers(recovery.unanswered)):
             self._watch.lost(Verdict.LEFT_CLOSED, problem)
 
     def episode(self) -> Episode:
