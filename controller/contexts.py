@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ P = TypeVar("P", PhasedCut | TrainerOnlyCut, PhasedRestore | TrainerOnlyRestore)
 R = TypeVar("R", CutResult, RestoreResult)
 
 
-class _Context(Generic[P, R]):
+class _Context(ABC, Generic[P, R]):
     """Enters a transaction, and leaves it at rest whatever happens. It is entered once."""
 
     what: ClassVar[str]
@@ -118,23 +119,24 @@ class _Context(Generic[P, R]):
             )
         return self._phased
 
+    @abstractmethod
     async def _begin(self) -> P:
-        raise NotImplementedError
+        """Take the turn and open the transaction."""
 
+    @abstractmethod
     async def _reach(self, phased: P) -> None:
         """Go on to where the body begins."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _finish(self, phased: P) -> R:
         """Go on from where the body has ended."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _is_no_request(self, error: BaseException) -> bool:
+        """Whether an error in the body only says that the caller went away, and does not ask for an abort."""
 
     async def _tidy(self, phased: P) -> None:
         """Remove what is of no use any more."""
-
-    def _is_no_request(self, error: BaseException) -> bool:
-        """Whether an error in the body only says that the caller went away, and does not ask for an abort."""
-        raise NotImplementedError
 
 
 class Cut(_Context[PhasedCut | TrainerOnlyCut, CutResult]):
