@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
 from quiesce.cli.output import emit_json
 from quiesce.cli.running import fail_with
 from quiesce.controller.catalog import SnapshotEntry, SnapshotState
-from quiesce.controller.config import load_config
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.excerpts import printable
@@ -31,15 +29,13 @@ def register(app: typer.Typer) -> None:
 
 def _list(
     *,
-    root: Annotated[
-        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
-    ] = None,
+    root: Root = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:
     """List the snapshots, the newest first, then what is none and why. Calls nobody and changes nothing."""
     try:
-        store = SnapshotStore(load_config(config).root if root is None else root.absolute())
+        store = SnapshotStore(root_of(config, root))
         entries = store.list()
     except QuiesceError as error:
         fail_with(error, as_json=as_json)

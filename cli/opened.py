@@ -13,16 +13,28 @@ import typer
 
 from quiesce.cli.running import Patience
 from quiesce.controller.api import Controller
-from quiesce.controller.config import Config
+from quiesce.controller.config import Config, load_config
 from quiesce.controller.last_cut import time_for_a_cut_s
 from quiesce.controller.ports import OnCompleted
 
-__all__ = ["CONFIG_FILE", "AsJson", "ConfigFile", "opened", "patience_with_a_cut"]
+__all__ = ["CONFIG_FILE", "AsJson", "ConfigFile", "Root", "opened", "patience_with_a_cut", "root_of"]
 
 CONFIG_FILE = Path("quiesce.toml")
 
 ConfigFile: TypeAlias = Annotated[Path, typer.Option("--config", help="What is to be cut, as TOML.", dir_okay=False)]
+Root: TypeAlias = Annotated[
+    Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")]
+
+
+def root_of(config: Path, root: Path | None) -> Path:
+    """The checkpoint root that a command is about: the one that was given, else the configuration's.
+
+    Raises:
+        ConfigurationError: the configuration cannot be used.
+    """
+    return load_config(config).root if root is None else root.absolute()
 
 
 def patience_with_a_cut(config: Config) -> Patience:

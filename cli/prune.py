@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import load_config
@@ -29,9 +29,7 @@ def _prune(
         int | None, typer.Option(metavar="K", help="How many snapshots stay (by default keep_latest_k, else all).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
-    root: Annotated[
-        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
-    ] = None,
+    root: Root = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:

@@ -11,10 +11,9 @@ from typing import Annotated, Final
 
 import typer
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with
-from quiesce.controller.config import load_config
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.journal import JournalReading, read_journal
 from quiesce.controller.journal_lines import SavedRecord
@@ -34,7 +33,6 @@ from quiesce.diagrams import (
     timeline_text,
 )
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.trace import TraceRecord
 from quiesce.participants.errors import ConfigurationError, SnapshotInvalid
 from quiesce.participants.identity import check_identity
 
@@ -72,9 +70,7 @@ def _trace(
     everybody: Annotated[
         bool, typer.Option("--all", help=f"In text: all participants, not the {_LANES_MAX} slowest.")
     ] = (False),
-    root: Annotated[
-        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
-    ] = None,
+    root: Root = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +79,7 @@ def _trace(
     A label means the newest cut that has it, whether it was published or not; restore-LABEL its newest restore.
     """
     try:
-        layout = RootLayout(load_config(config).root if root is None else root.absolute())
+        layout = RootLayout(root_of(config, root))
         wire_id = _found(layout, name)
         reading = read_journal(layout.journal(wire_id))
         if not reading.records:
@@ -140,17 +136,7 @@ def _written(path: Path) -> tuple[float, str]:
 
 
 def _record(saved: SavedRecord) -> RunRecord:
-    trace = TraceRecord(
-        machine=saved.machine,
-        subject=saved.subject,
-        source=saved.source,
-        event=saved.event,
-        target=saved.target,
-        effects=tuple(saved.effects),
-        verdicts=tuple(saved.verdicts.items()),
-        reason=saved.reason,
-    )
-    return RunRecord(saved.time_ts, trace, saved.call, saved.reply)
+    return RunRecord(saved.time_ts, saved.trace(), saved.call, saved.reply)
 
 
 def _roles(layout: RootLayout, wire_id: str) -> dict[str, str]:

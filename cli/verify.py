@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress
 
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with
-from quiesce.controller.config import load_config
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.verification import SnapshotVerification
 from quiesce.fsm.errors import QuiesceError
@@ -29,16 +27,14 @@ def register(app: typer.Typer) -> None:
 def _verify(
     name: Annotated[str, typer.Argument(metavar="LABEL", help="A label, a snapshot's id, or latest.")],
     *,
-    root: Annotated[
-        Path | None, typer.Option(help="The checkpoint root, instead of the configuration's.", file_okay=False)
-    ] = None,
+    root: Root = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:
     """Verify the newest snapshot with this label. Calls nobody and changes nothing."""
     try:
         check_identity(name, field="snapshot")
-        store = SnapshotStore(load_config(config).root if root is None else root.absolute())
+        store = SnapshotStore(root_of(config, root))
         directory = store.resolve(name).directory if name == "latest" else None
         found = _verified(store, directory.name if directory else name)
     except QuiesceError as error:
