@@ -110,7 +110,7 @@ class LooseEnds:
             await asyncio.gather(self._reconciling, return_exceptions=True)
         for phased in self._open:
             if not phased.is_settled():
-                _log.error("closed_unsettled", wire_id=phased.wire_id, held=str(phased.held()))
+                _log.error("closed_unsettled", wire_id=phased.wire_id, held=str(phased.held() or phased.state.value))
             await phased.close()
         self._open.clear()
 
