@@ -8,7 +8,6 @@ opened again at once.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.asking import Asking
 from quiesce.fuzz.declared import contradictions
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Finding
@@ -26,28 +26,28 @@ from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
 from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject, routes_for
-from quiesce.fuzz.verdicts import Verdict, verdict_on
-from quiesce.fuzz.wording import OWN_NAMES, REPLY_BODY_CAP
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.wording import ANSWER_S, OWN_NAMES
 from quiesce.participants.capabilities import Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
 from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
 from quiesce.participants.errors import MaybeApplied, NeverSent, Unreachable
 from quiesce.participants.excerpts import body_excerpt, printable
 from quiesce.participants.validation import first_problems
-from quiesce.transport.port import ControlRequest
 
 __all__ = ["Found", "Survey"]
 
-PATIENCE: Final = 2
-"""For how many times ``answer_s`` an answer is waited for."""
 CLOSED_S_MAX: Final = 1.0
 """For how long a server is closed at most, to see whether it has live work."""
 UNAUTHORIZED: Final = frozenset({401, 403})
 MISSING: Final = frozenset({404, 405, 501})
+CAPABILITIES_VERSION: Final = 1
 _B_STATUS: Final = f"{PREFIX}/checkpoint/status"
 _EXERCISED: Final = frozenset(
     {"capabilities.open", "capabilities.shape", "capabilities.fields", "capabilities.declared", "routes.present"}
 )
+_OF_CAPABILITIES: Final = frozenset({"component", "checkpoint_mode", "phase"})
+"""What shows that an object means to be the capabilities of a participant."""
 _B_MEMBERS: Final = frozenset({"kind", "phase", "report"})
 _FEATURES: Final = {
     Operation.DISCARD: "discard_restored_continuation_v1",
@@ -87,9 +87,12 @@ class Survey:
     profile: Profile = Profile.STRICT
     allow_live_work: bool = False
     allow_restore: bool = False
-    answer_s: float = 10.0
+    answer_s: float = ANSWER_S
     _findings: list[Finding] = field(default_factory=list, init=False)
-    _sent_at: float = field(default=0.0, init=False)
+    _asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._asking = Asking(self.url, self.line, self.answer_s)
 
     async def look(self) -> Found:
         """Find out who it is. Never raises for what a server does."""
@@ -100,17 +103,18 @@ class Survey:
         except NeverSent as error:
             return Found(Verdict.UNREACHABLE, f"{error.reason}; check that the server runs and that its URL is right")
         except Unreachable as error:
-            waited_s = self.line.clock.monotonic() - self._sent_at
-            verdict = verdict_on(error, waited_s=waited_s, timeout_s=self.answer_s * PATIENCE)
+            verdict = self._asking.verdict_on(error)
             return Found(verdict, f"{error.call} is not answered as it should be: {error.reason}")
 
     async def _look(self) -> Found:
-        seen = await self._get(ROUTE_BY_NAME["capabilities"].path)
+        seen = await self._asking.get(ROUTE_BY_NAME["capabilities"].path)
         if seen.status in UNAUTHORIZED:
             self._break("capabilities.open", "200 without a bearer", str(seen))
-            seen = await self._get(ROUTE_BY_NAME["capabilities"].path, authorized=True)
+            seen = await self._asking.get(ROUTE_BY_NAME["capabilities"].path, authorized=True)
         if seen.status != OK or not isinstance(seen.json, dict):
             return await self._not_a_participant(seen)
+        if (other := _other_version(seen)) is not None:
+            return other
         try:
             capabilities = wire.Capabilities.model_validate_json(seen.body)
         except ValidationError as error:
@@ -128,13 +132,13 @@ class Survey:
     async def _unreadable(self, seen: Seen, problems: str) -> Found:
         if await self._speaks_b():
             return _other_dialect()
-        if not {"component", "checkpoint_mode", "phase"} & set(seen.fields):
+        if not _OF_CAPABILITIES & set(seen.fields):
             return Found(Verdict.NOT_A_PARTICIPANT, f"its capabilities route answers something else: {problems}")
         self._break("capabilities.shape", "the fields of 2.1", problems)
         return Found(Verdict.GARBAGE, f"its capabilities cannot be read: {problems}", findings=tuple(self._findings))
 
     async def _speaks_b(self) -> bool:
-        seen = await self._get(_B_STATUS, authorized=True)
+        seen = await self._asking.get(_B_STATUS, authorized=True)
         return (seen.status == OK and set(seen.fields) >= _B_MEMBERS) or seen.code == "unauthorized"
 
     # ---- a participant
@@ -151,7 +155,7 @@ class Survey:
             return self._refused(Verdict.TAKES_NO_PART, reason)
         for route in missing:
             self._break("routes.present", "422 for an empty request", f"404 for {route.method} {route.path}")
-        status = await self._status(subject, next(self.own_ids))
+        status = await self._asking.status(subject, next(self.own_ids))
         if status.status in UNAUTHORIZED:
             return self._refused(Verdict.TOKEN_REFUSED, f"it answers {status}; check the control token on both sides")
         if capabilities.phase is not FencePhase.IDLE or capabilities.active_checkpoint_id is not None:
@@ -163,7 +167,7 @@ class Survey:
         return await self._try(subject, status)
 
     async def _try(self, subject: Subject, status: Seen) -> Found:
-        resumed = await self._post(subject, Operation.RESUME, next(self.own_ids))
+        resumed = await self._asking.post(subject, Operation.RESUME, next(self.own_ids))
         owes = resumed.status == CONFLICT and resumed.code == "resources_checkpoint_error"
         if owes and not self.allow_restore:
             reason = "it was started to be restored and serves nothing before that; --allow-restore tests it"
@@ -189,8 +193,8 @@ class Survey:
             return f"{count} executions are there" if count else ""
         id_ = next(self.own_ids)
         try:
-            closed = await self._post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
-            held = await self._status(subject, id_)
+            closed = await self._asking.post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
+            held = await self._asking.status(subject, id_)
         except MaybeApplied:
             await self._open(subject, id_)
             return ""  # the test will tell what is wrong with it
@@ -213,7 +217,7 @@ class Survey:
             _NotOpened: it is held by that id still.
         """
         try:
-            resumed = await self._post(subject, Operation.RESUME, checkpoint_id)
+            resumed = await self._asking.post(subject, Operation.RESUME, checkpoint_id)
         except Unreachable as error:
             said = f"its resume is not answered: {error.reason}"
         else:
@@ -227,13 +231,13 @@ class Survey:
         )
 
     async def _holder(self) -> str | None:
-        seen = await self._get(ROUTE_BY_NAME["capabilities"].path)
+        seen = await self._asking.get(ROUTE_BY_NAME["capabilities"].path)
         holder = seen.fields.get("active_checkpoint_id")
         return holder if isinstance(holder, str) else None
 
     async def _reopen(self, subject: Subject, checkpoint_id: str) -> None:
         try:
-            await asyncio.shield(self._post(subject, Operation.RESUME, checkpoint_id))
+            await asyncio.shield(self._asking.post(subject, Operation.RESUME, checkpoint_id))
         except Unreachable as error:
             raise StillClosed(f"{self.url}: it was closed for a moment and does not answer now: {error}") from None
 
@@ -262,7 +266,7 @@ class Survey:
     async def _is_there(self, route: Route) -> bool:
         """Whether a route exists. One that does not answer does: what is wrong with it, the test will tell."""
         try:
-            seen = await self._send(route.method, route.path, None, {} if route.method == "POST" else None)
+            seen = await self._asking.send(route.method, route.path, None, {} if route.method == "POST" else None)
         except NeverSent:
             raise
         except Unreachable:
@@ -288,51 +292,6 @@ class Survey:
     def _refused(self, verdict: Verdict, reason: str) -> Found:
         return Found(verdict, reason, findings=tuple(self._findings))
 
-    # ---- calls
-
-    async def _status(self, subject: Subject, checkpoint_id: str) -> Seen:
-        query = {"checkpoint_id": checkpoint_id}
-        route = subject.routes.get(Operation.STATUS, ROUTE_BY_NAME["capabilities"])
-        if route.query is not None and "deadline_ts" in route.query.model_fields:
-            query["deadline_ts"] = str(self.line.clock.now_ts() + self.answer_s)
-        return await self._send(route.method, route.path, query, None)
-
-    async def _post(
-        self, subject: Subject, operation: Operation, checkpoint_id: str, *, within_s: float | None = None
-    ) -> Seen:
-        route = subject.routes[operation]
-        self.line.ids.add(checkpoint_id)
-        deadline_ts = self.line.clock.now_ts() + (self.answer_s if within_s is None else within_s)
-        body = {"checkpoint_id": checkpoint_id, "deadline_ts": deadline_ts}
-        return await self._send(route.method, route.path, None, body)
-
-    async def _get(self, path: str, *, authorized: bool = False) -> Seen:
-        return await self._send("GET", path, None, None, authorized=authorized)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, object] | None,
-        *,
-        authorized: bool = True,
-    ) -> Seen:
-        request = ControlRequest(
-            participant=self.url,
-            method=method,
-            url=self.url.rstrip("/") + path,
-            timeout_s=self.answer_s * PATIENCE,
-            query=query,
-            body=None if body is None else json.dumps(body).encode(),
-            headers={} if body is None else {"content-type": "application/json"},
-            authorized=authorized,
-            body_cap=REPLY_BODY_CAP,
-        )
-        await self.line.free()
-        self._sent_at = self.line.clock.monotonic()
-        return await self.line.send(request)
-
 
 def _every_route(role: Role, *, coordinated: bool) -> Mapping[Operation, Route]:
     """The routes that the declaration promises; a coordinator's has those of its workers' exports as well."""
@@ -355,3 +314,17 @@ def _other_dialect() -> Found:
         "it speaks generation B of the protocol (one family of routes below /ng-control/v1/checkpoint); "
         "these rules are those of generation A",
     )
+
+
+def _other_version(seen: Seen) -> Found | None:
+    """The verdict on capabilities that say of themselves that they are of another version; None: they do not."""
+    version = seen.fields.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version == CAPABILITIES_VERSION:
+        return None
+    if not _OF_CAPABILITIES & set(seen.fields):
+        return None
+    reason = (
+        f"its capabilities have schema_version {version}, and these rules are those of {CAPABILITIES_VERSION}; "
+        "nothing was asked of it. A newer Quiesce may know that version"
+    )
+    return Found(Verdict.OTHER_DIALECT, reason)

@@ -17,11 +17,22 @@ from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import ControlRequest
 
-__all__ = ["OWN_NAMES", "REPLY_BODY_CAP", "Asked", "Bindings", "Durations", "Wording", "check_checkpoint_dir"]
+__all__ = [
+    "ANSWER_S",
+    "OWN_NAMES",
+    "REPLY_BODY_CAP",
+    "Asked",
+    "Bindings",
+    "Durations",
+    "Wording",
+    "check_checkpoint_dir",
+]
 
 REPLY_BODY_CAP: Final = 2**20
 OWN_NAMES: Final = "fuzz-"
 """How the name of everything begins that the fuzzer makes on a participant."""
+ANSWER_S: Final = 10.0
+"""How long a call that does not wait may take to be answered, where nothing else is asked for."""
 DISTANT_TS: Final = 1e15
 PAST_S: Final = -10.0
 _UNKNOWN_DIGEST: Final = "0" * 64
@@ -44,7 +55,7 @@ class Durations:
 
     far_s: float = 30.0
     short_s: float = 0.1
-    answer_s: float = 10.0
+    answer_s: float = ANSWER_S
     settle_s: float = 0.05
     prompt_s: float = 1.0
     work_s: float = 5.0

@@ -88,7 +88,10 @@ REFUSED = [
     (with_field("multi_process", {"mode": "unmanaged", "num_workers": 4}), Verdict.UNMANAGED, "4 workers"),
     (with_field("phase", "prepared"), Verdict.HELD, "phase is prepared"),
     (with_field("active_checkpoint_id", "somebody"), Verdict.HELD, "somebody"),
-    (with_field("schema_version", 2), Verdict.GARBAGE, "schema_version"),
+    (with_field("schema_version", 2), Verdict.OTHER_DIALECT, "have schema_version 2, and these rules are those of 1"),
+    (with_field("schema_version", 0), Verdict.OTHER_DIALECT, "have schema_version 0"),
+    (with_field("schema_version", "2"), Verdict.GARBAGE, "schema_version"),
+    (with_field("schema_version", 1.5), Verdict.GARBAGE, "schema_version"),
     (with_field("checkpoint_mode", "sometimes"), Verdict.GARBAGE, "checkpoint_mode"),
 ]
 
