@@ -51,6 +51,17 @@ class Budgets:
     release_timeout_s: float = 60.0
     straggler_after_s: float | None = None
 
+    def release_s(self, may_run_s: float | None, *, coordinator: bool) -> float:
+        """How long reopening may take, where an earlier call may still run for so long (None: none may).
+
+        Nobody is proven open before that call has ended; a reading comes after it. Given up before, a recovery would
+        never come to its end. A call that may run longer than a prepare is not waited for: most are ended by a resume.
+        """
+        if may_run_s is None:
+            return self.release_timeout_s
+        proof_s = PAUSE_S + SERVER_SLACK_S if coordinator else RELEASE_CALL_S
+        return max(self.release_timeout_s, min(may_run_s, PAUSE_S) + SKEW_S + proof_s)
+
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:

@@ -159,7 +159,10 @@ class Config(_Settings):
     reach_timeout_s: Seconds = Field(default=120.0, description="the time to get everyone quiesced")
     hold_timeout_s: Seconds = Field(default=600.0, description="the time to keep them so")
     control_timeout_s: Seconds = Field(default=60.0, description="the time for one short call, such as capabilities")
-    release_timeout_s: Seconds = Field(default=60.0, description="the time to get a resume through to one participant")
+    release_timeout_s: Seconds = Field(
+        default=60.0,
+        description="the time to get a resume through to one participant, more while an earlier call may run there",
+    )
     drain: DrainMode = Field(default=DrainMode.OVERLAPPED, description="when agents are asked to park")
     straggler_policy: StragglerPolicy = Field(default=StragglerPolicy.WAIT, description="what to do with a straggler")
     straggler_after_s: Seconds | None = Field(default=None, description="from when on an execution is a straggler")

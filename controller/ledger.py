@@ -61,7 +61,7 @@ class Entry:
     receipts: tuple[CompletionReceipt, ...] = ()
     acknowledged: tuple[CompletionReceipt, ...] = ()
     restarted: tuple[AttemptId, ...] = ()
-    outstanding_until_s: float = 0.0
+    outstanding_until_s: float = float("-inf")
     consulted_s: float | None = None
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 

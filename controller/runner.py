@@ -361,15 +361,27 @@ class TransactionRunner:
         if timer in (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF):
             return self._timers.backed_off_s(timer, key)
         return {
+        if timer is m.Timer.RELEASE:
+            return self._release_s()
             m.Timer.REACH: self._budgets.reach_timeout_s,
             m.Timer.HOLD: self._budgets.hold_timeout_s,
-            m.Timer.RELEASE: self._budgets.release_timeout_s,
             m.Timer.WAVE: min(WAVE_PATIENCE_S, self._budgets.release_timeout_s / 4),
             m.Timer.PROBE: PROBE_S,
             m.Timer.STRAGGLER: self._budgets.straggler_after_s or self._budgets.reach_timeout_s,
         }[timer]
 
     def _disarm(self, command: m.Disarm) -> None:
+    def _release_s(self) -> float:
+        now_s = self.now_s()
+        left = {key: entry.outstanding_until_s - now_s for key, entry in self.ledger.entries.items()}
+        needed = (
+            self._budgets.release_s(
+                max(0.0, left[spec.key]) if left[spec.key] > -SKEW_S else None, coordinator=spec.refuses_idle_resume
+            )
+            for spec in self.state.plan.members
+        )
+        return max(needed, default=self._budgets.release_timeout_s)
+
         self._timers.disarm(command.timer, command.key)
         if command.key is None:
             self._deadlines.pop(command.timer, None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
 import pytest
+from support.crashes import VARIANTS, build, scene
 from support.fleet import Fleet
 from support.virtual_loop import virtual_time
 from support.wiretap import Wiretap
@@ -16,6 +18,7 @@ from quiesce.controller.journal import read_journal
 from quiesce.controller.journal_check import check_journal
 from quiesce.controller.journal_lines import TakenOverLine
 from quiesce.controller.recovery import Account, account_of, find_unfinished, has_ended
+from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import ParticipantKey
 
 FILES: Final = LocalFiles()
@@ -151,6 +154,29 @@ async def test_who_is_gone_from_the_configuration_is_called_where_it_was(tmp_pat
     assert any("main/tools is not in the configuration" in note for note in recovered.to_json()["notes"])  # type: ignore[attr-defined]  # a list
     assert not policy.fence.state.closed
     assert not tools.fence.state.closed
+
+
+@pytest.mark.parametrize("release_timeout_s", [0.01, 1.0, 11.0])
+@pytest.mark.parametrize("variant", VARIANTS)
+@virtual_time
+async def test_a_recovery_comes_to_its_end_however_short_its_time_is(
+    tmp_path: Path, variant: FenceVariant, release_timeout_s: float
+) -> None:
+    """Nobody is proven open while a prepare of the former controller may run: giving up before that is for ever."""
+    async with scene(tmp_path, build(variant)) as here:
+        async with here.controller() as controller:
+            cut = await controller.begin_cut("first")
+            preparing = asyncio.create_task(cut.prepare())
+            await here.fleet.clock.sleep(0.001)
+            await cut.close()
+            controller._running = None
+            await asyncio.gather(preparing, return_exceptions=True)
+        next_one = here.controller()
+        next_one.config = next_one.config.model_copy(update={"release_timeout_s": release_timeout_s})
+        (recovered,) = await next_one.recover()
+        await next_one.close()
+        assert recovered.is_settled, recovered.to_json()
+        assert await here.fleet.everybody_accepts()
 
 
 @virtual_time
