@@ -14,7 +14,7 @@ from rich.console import Console
 
 from quiesce.cli.asked import asked
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened, patience_with_a_cut
-from quiesce.cli.output import emit_json
+from quiesce.cli.output import counted, emit_json
 from quiesce.cli.progress import shown
 from quiesce.cli.running import Interrupted, fail_with, run
 from quiesce.controller.config import Config, load_config
@@ -129,11 +129,12 @@ def _metadata(text: str | None) -> dict[str, JsonValue]:
 
 def _show(result: Mapping[str, Any]) -> None:
     typer.echo(f"published {result['wire_id']} in {result['directory']}")
-    restarting = f", {len(result['restarting'])} restart from their input" if result["restarting"] else ""
+    again = len(result["restarting"])
+    restarting = f", {again} {'restarts from its' if again == 1 else 'restart from their'} input" if again else ""
     timings = result["timings"]
     typer.echo(
-        f"{len(result['rollouts'])} rollouts at a boundary{restarting}; paused for {timings['paused_s']:.2f} s, "
-        f"{timings['total_s']:.2f} s in all"
+        f"{counted(len(result['rollouts']), 'rollout')} at a boundary{restarting}; "
+        f"paused for {timings['paused_s']:.2f} s, {timings['total_s']:.2f} s in all"
     )
     for note in result["notes"]:
         typer.echo(f"note: {note}")

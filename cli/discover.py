@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
-from quiesce.cli.output import emit_json
+from quiesce.cli.output import counted, emit_json
 from quiesce.cli.running import run
 from quiesce.controller.api import Controller
 from quiesce.controller.config import load_config
@@ -110,7 +110,7 @@ def _show(found: Discovered) -> None:
         leftovers = "".join(
             f"; {key_path([entry.name])} is a leftover" for entry in configuration.left_out if entry.is_leftover
         )
-        typer.echo(f"{configuration.source}: {len(configuration.servers)} servers, {asked} asked{leftovers}")
+        typer.echo(f"{configuration.source}: {counted(len(configuration.servers), 'server')}, {asked} asked{leftovers}")
     if found.without_lease():
         named = ", ".join(str(key) for key in found.without_lease()[:NAMED_MAX])
         more = len(found.without_lease()) - NAMED_MAX

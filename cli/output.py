@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-__all__ = ["ExitCode", "emit_json", "fail"]
+__all__ = ["ExitCode", "counted", "emit_json", "fail"]
 
 
 class ExitCode(IntEnum):
@@ -32,6 +32,11 @@ def emit_json(result: Mapping[str, object]) -> None:
         ValueError: it holds NaN or an infinity.
     """
     typer.echo(json.dumps(result, ensure_ascii=False, allow_nan=False))
+
+
+def counted(number: int, what: str) -> str:
+    """``1 snapshot``, ``2 snapshots``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def fail(message: str, code: ExitCode, *, as_json: bool = False, **details: object) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root
-from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.output import ExitCode, counted, emit_json, fail
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import load_config
 from quiesce.controller.housekeeping import prune_root
@@ -72,4 +72,5 @@ def _show(pruned: Pruned) -> None:
         typer.echo(f"{does} {name}")
     for name, reason in pruned.ignored.items():
         typer.echo(f"left {name}, which is {reason}")
-    typer.echo(f"{len(pruned.kept)} snapshots stay; {does} {len(pruned.removed)}, and {len(pruned.swept)} left-overs")
+    stay = f"{counted(len(pruned.kept), 'snapshot')} stay{'s' if len(pruned.kept) == 1 else ''}"
+    typer.echo(f"{stay}; {does} {len(pruned.removed)}, and {counted(len(pruned.swept), 'left-over')}")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
-from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.output import ExitCode, counted, emit_json, fail
 from quiesce.cli.running import fail_with
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.verification import SnapshotVerification
@@ -47,7 +47,9 @@ def _verify(
         emit_json({"ok": True, **found.to_json()})
     else:
         unhashed = f"; {found.unhashed} files of the trainer have no digest" if found.unhashed else ""
-        typer.echo(f"{found.wire_id} is good: {found.files} files, {found.size_bytes} bytes{unhashed}")
+        typer.echo(
+            f"{found.wire_id} is good: {counted(found.files, 'file')}, {counted(found.size_bytes, 'byte')}{unhashed}"
+        )
 
 
 def _verified(store: SnapshotStore, name: str) -> SnapshotVerification:

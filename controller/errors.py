@@ -220,8 +220,8 @@ class InDoubt(QuiesceError):
         }[published]
         who = _sentences(self.owed) or "nobody"
         super().__init__(
-            f"in doubt after {wire_id}: {who}. {snapshot} They are tried again (at once: `quiesce settle`) until they "
-            "answer or are restarted; no new cut begins before that."
+            f"in doubt after {wire_id}: {who}. {snapshot} `quiesce settle` tries them again, and a controller that "
+            "stays open does so by itself, until they answer or are restarted; no new cut begins before that."
         )
 
 

@@ -99,7 +99,7 @@ def test_pruning_keeps_the_newest(quiesce: Command, root: Path) -> None:
     assert did.exit_code == 0
     assert "removed a-00000001" in did.stdout
     assert "left torn-00000004, which is torn" in did.stdout
-    assert "1 snapshots stay" in did.stdout
+    assert "1 snapshot stays" in did.stdout
     left = last_object(quiesce("list", "--root", str(root), "--json"))["snapshots"]
     assert [entry["wire_id"] for entry in left] == ["c-00000003", "torn-00000004"]
 
