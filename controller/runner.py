@@ -39,6 +39,7 @@ from quiesce.transport.port import Transport
 __all__ = ["RunnerPorts", "TransactionRunner"]
 
 
+_LATE_ABORT: Final = "note_late_abort"
 _FAULTS_MAX: Final = 3
 """So many faults of ours end a transaction instead of going round."""
 
@@ -360,9 +361,9 @@ class TransactionRunner:
             return max(0.0, until_s - self.now_s()) + SKEW_S
         if timer in (m.Timer.POLL, m.Timer.RETRY, m.Timer.BACKOFF):
             return self._timers.backed_off_s(timer, key)
-        return {
         if timer is m.Timer.RELEASE:
             return self._release_s()
+        return {
             m.Timer.REACH: self._budgets.reach_timeout_s,
             m.Timer.HOLD: self._budgets.hold_timeout_s,
             m.Timer.WAVE: min(WAVE_PATIENCE_S, self._budgets.release_timeout_s / 4),
@@ -370,7 +371,6 @@ class TransactionRunner:
             m.Timer.STRAGGLER: self._budgets.straggler_after_s or self._budgets.reach_timeout_s,
         }[timer]
 
-    def _disarm(self, command: m.Disarm) -> None:
     def _release_s(self) -> float:
         now_s = self.now_s()
         left = {key: entry.outstanding_until_s - now_s for key, entry in self.ledger.entries.items()}
@@ -382,6 +382,7 @@ class TransactionRunner:
         )
         return max(needed, default=self._budgets.release_timeout_s)
 
+    def _disarm(self, command: m.Disarm) -> None:
         self._timers.disarm(command.timer, command.key)
         if command.key is None:
             self._deadlines.pop(command.timer, None)
@@ -400,6 +401,8 @@ class TransactionRunner:
         )
 
     def _note(self, command: m.Note) -> None:
+        if command.effect == _LATE_ABORT and self.state.transaction is TransactionState.ABORTING:
+            return  # asked twice, undone once: nothing came too late
         entry = self.ledger.entries[command.key] if command.key is not None else Entry()
         fate = "retired" if self.state.plan.restarts_stragglers else "waited for"
         sentence = _NOTES[command.effect].format(
@@ -421,6 +424,6 @@ class TransactionRunner:
 _NOTES: Final = {
     "note_holder": "{who}: another checkpoint id holds it; it was left as it is ({holder})",
     "note_open_unfenced": "{who}: it accepts work, but the id {wire_id} could not be used up there",
-    "note_late_abort": "an abort came when {wire_id} could no longer be undone, or was being finished already",
+    _LATE_ABORT: "an abort came when {wire_id} could no longer be undone; it is finished instead",
     "name_stragglers": "{who}: {work}: longer on its way to the cut than straggler_after_s; it is {fate}",
 }

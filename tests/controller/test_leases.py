@@ -280,6 +280,22 @@ async def test_a_fault_of_ours_in_a_renewal_publishes_nothing_unproven(
         assert await fleet.everybody_accepts()
 
 
+@virtual_time
+async def test_several_leases_that_lapse_at_once_abort_one_cut_in_time(tmp_path: Path) -> None:
+    """Each asks for the abort; none of them came too late, and nothing says so. The error says how it was left."""
+    fleet = fleet_with_leases()
+
+    def refuse(call: TappedCall) -> ControlReply | None:
+        return STALE if call.route == "lease/renew" else None
+
+    async with fleet.controller(tmp_path, transport=Wiretap(fleet.transport(), instead=refuse)) as controller:
+        with pytest.raises(LeaseLapsed) as caught:
+            async with controller.cut("step-1"):
+                await asyncio.sleep(60.0)
+        assert caught.value.__notes__ == ["nothing was published, and everybody accepts work again"]
+        assert await fleet.everybody_accepts()
+
+
 @pytest.mark.parametrize("answers", ["nothing", "that it is stale"])
 @virtual_time
 async def test_a_fence_that_expires_before_the_others_are_there_ends_the_cut(tmp_path: Path, answers: str) -> None:
