@@ -144,9 +144,11 @@ class Controller:
         return self
 
     async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self._last_cut.leave()
         await self.close()
+        self._last_cut.end(error)
 
     async def open(self) -> None:
         """Take the root, finish what another controller left, discover the participants and validate them.

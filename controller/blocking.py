@@ -32,7 +32,7 @@ from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.discovery import Discovered
-from quiesce.controller.last_cut import OnAskedCut
+from quiesce.controller.last_cut import ENDED_BY_SIGNAL, OnAskedCut
 from quiesce.controller.loop_thread import LoopThread, refuse_in_a_loop
 from quiesce.controller.phases import PhasedCut
 from quiesce.controller.ports import OnCompleted
@@ -53,9 +53,6 @@ __all__ = ["BlockingController", "BlockingCut", "BlockingRestored"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Cut | Restored)
-
-_SIGNALLED: Final = 128
-"""Plus a signal's number: the exit code of a program that a signal has ended."""
 
 
 class BlockingController:
@@ -231,7 +228,7 @@ class BlockingController:
     def _announced(self, number: int, _frame: FrameType | None) -> None:
         """The end was announced: the last cut is taken while this thread goes on, and then this thread is ended."""
         if self._is_over:
-            raise SystemExit(_SIGNALLED + number)
+            raise SystemExit(ENDED_BY_SIGNAL + number)
         if self._loop is not None:
             self._loop.go(self._end(number))
 

@@ -2,7 +2,9 @@
 
 A batch system or an orchestrator sends SIGTERM or SIGUSR1 a while before it kills a job (Slurm's ``--signal``, the
 termination grace of a Kubernetes pod). With ``last_cut_signals`` configured, the controller uses that time
-(``grace_s``), and then cancels the task that opened it, which ends the program as any cancellation does:
+(``grace_s``), and then cancels the task that opened it. Left by that cancellation, ``async with`` a controller ends
+the program as the signal would have ended it, by ``SystemExit`` with 128 and the signal's number, and without a
+traceback. Before:
 
 =====================  ==================================================================================
 when the signal comes  what is done first
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from quiesce.controller.api import Controller
     from quiesce.controller.contexts import Cut
 
-__all__ = ["LastCut", "OnAskedCut", "filled", "time_for_a_cut_s"]
+__all__ = ["ENDED_BY_SIGNAL", "LastCut", "OnAskedCut", "filled", "time_for_a_cut_s"]
 
 OnAskedCut = Callable[["Cut"], Awaitable[None] | None]
 """The body of a cut that a signal or another program asks for: puts the trainer's own part into
@@ -45,6 +47,8 @@ OnAskedCut = Callable[["Cut"], Awaitable[None] | None]
 
 _log: Final = log_named("quiesce.controller")
 _OPENING_PAUSE_S: Final = 0.05
+ENDED_BY_SIGNAL: Final = 128
+"""Plus a signal's number: the exit code of a program that a signal has ended."""
 
 
 async def filled(cut: Cut, body: OnAskedCut | None) -> None:
@@ -72,6 +76,8 @@ class LastCut:
         self._ending: asyncio.Task[None] | None = None
         self._is_closing = False
         self._is_told = False
+        self._number: signal.Signals | None = None
+        self._is_leaving = False
         self._installed: list[signal.Signals] = []
 
     def install(self) -> None:
@@ -84,13 +90,17 @@ class LastCut:
         loop = asyncio.get_running_loop()
         for number in (signal.Signals[name] for name in self._controller.config.last_cut_signals):
             try:
-                loop.add_signal_handler(number, self.ask, number.name)
+                loop.add_signal_handler(number, self._heard, number)
             except (ValueError, RuntimeError) as error:
                 raise ConfigurationError(
                     f"last_cut_signals: {number.name} cannot be listened for here ({error}); open the controller in "
                     "the main thread, or call take_last_cut() from a handler of your own"
                 ) from None
             self._installed.append(number)
+
+    def _heard(self, number: signal.Signals) -> None:
+        self._number = self._number or number
+        self.ask(number.name)
 
     def ask(self, why: str) -> None:
         """Begin to end: the last cut first, then the cancellation. Asked again, nothing changes."""
@@ -110,6 +120,22 @@ class LastCut:
 
     def closed(self) -> None:
         """The controller is closed: an end that was announced while it still had to close is passed on now."""
+        if self._ending is not None and not self._is_leaving:
+            self._tell()
+
+    def leave(self) -> None:
+        """From now on :meth:`end` says how the task that opened the controller ends."""
+        self._is_leaving = True
+
+    def end(self, error: BaseException | None) -> None:
+        """End the program where a signal announced it, and nothing but that ended the task.
+
+        Raises:
+            SystemExit: as a program that the signal has ended.
+        """
+        is_ended = isinstance(error, asyncio.CancelledError) if self._is_told else error is None
+        if self._number is not None and self._ending is not None and is_ended:
+            raise SystemExit(ENDED_BY_SIGNAL + self._number) from None
         if self._ending is not None:
             self._tell()
 

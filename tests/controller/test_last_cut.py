@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,23 @@ def listening(fleet: Fleet, root: Path, *observers: Callable[[TraceRecord], None
     )
 
 
-async def ended(program: asyncio.Task[None]) -> None:
-    """The program was cancelled in the end, within the grace, and every signal's handler is as before."""
+def run(program: Coroutine[None, None, None]) -> asyncio.Task[str]:
+    """A program in a task of its own; how it ended, where that was the announced end."""
+
+    async def main() -> str:
+        try:
+            await program
+        except SystemExit as end:
+            return f"exit {end.code}"
+        return "went on"
+
+    return asyncio.ensure_future(main())
+
+
+async def ended(program: asyncio.Task[str], how: str = "exit") -> None:
+    """The program was ended, as a signal would have, within the grace, and every signal's handler is as before."""
     began = asyncio.get_running_loop().time()
-    with pytest.raises(asyncio.CancelledError):
-        await program
+    assert (await program).startswith(how)
     assert asyncio.get_running_loop().time() - began < GRACE_S
     assert signal.getsignal(TERM) is signal.SIG_DFL
     assert signal.getsignal(USR1) is signal.SIG_DFL
@@ -102,7 +115,7 @@ async def test_where_nothing_runs_a_last_cut_is_taken(
                 assert controller.last_cut is not None
                 assert controller.last_cut.label == "last-cut"
 
-    await ended(asyncio.ensure_future(program()))
+    await ended(run(program()), f"exit {128 + numbers[0]}")
     store = fleet.controller(tmp_path).store
     (entry,) = store.list()
     assert entry.state is SnapshotState.VALID
@@ -133,7 +146,7 @@ def test_a_cut_that_runs_is_finished(
                     await asyncio.sleep(0.5)
                 await asyncio.Event().wait()
 
-        await ended(asyncio.ensure_future(program()))
+        await ended(run(program()))
         assert [entry.label for entry in fleet.controller(tmp_path).store.list()] == ["step-1"]
         assert last_state(tmp_path) == S.RESUMED
         assert await fleet.everybody_accepts()
@@ -157,12 +170,12 @@ async def test_a_cut_that_cannot_end_in_time_is_aborted(
         async with listens as controller, controller.cut("step-1"):
             raise AssertionError("it never gets there")
 
-    task = asyncio.ensure_future(program())
+    task = run(program())
     began = fleet.clock.monotonic()
     # the caller gets the abort or the cancellation, whichever comes first
     await asyncio.wait([task])
     assert fleet.clock.monotonic() - began < GRACE_S
-    assert task.cancelled() or task.exception() is not None
+    assert task.cancelled() or task.exception() is not None or task.result().startswith("exit")
     assert fleet.controller(tmp_path).store.list() == ()
     assert last_state(tmp_path) == S.ABORTED
     assert await fleet.everybody_accepts()
@@ -184,7 +197,7 @@ async def test_a_last_cut_that_cannot_end_in_time_is_given_up(tmp_path: Path, fe
             finally:
                 assert controller.last_cut is None
 
-    await ended(asyncio.ensure_future(program()))
+    await ended(run(program()))
     assert last_state(tmp_path) == S.ABORTED
     assert await fleet.everybody_accepts()
     stuck.cancel()
@@ -221,9 +234,9 @@ def test_a_restore_is_held_closed_or_finished(
                         assert held.state is S.RESTORE_FAILED
                         assert fresh.apps["policy"].fence.state.closed or not held.to_restart()
 
-        task = asyncio.ensure_future(program())
+        task = run(program())
         await asyncio.wait([task])
-        assert task.cancelled() or task.exception() is not None
+        assert task.cancelled() or task.exception() is not None or task.result().startswith("exit")
         # a signal is heard a moment after it was sent: a preflight may be over by then
         ends = {S.PREFLIGHT: (S.ABORTED, S.RESTORE_FAILED), S.RESUMING: (S.RESUMED,)}
         assert last_state(root) in ends.get(state, (S.RESTORE_FAILED,))
@@ -248,7 +261,7 @@ async def test_a_program_that_is_leaving_leaves_in_order(tmp_path: Path) -> None
         assert Holder.model_validate_json(holder.read_bytes()).released
         await asyncio.Event().wait()
 
-    await ended(asyncio.ensure_future(program()))
+    await ended(run(program()))
 
 
 @virtual_time
@@ -262,8 +275,34 @@ async def test_ones_own_handler_may_ask_for_it(tmp_path: Path) -> None:
             controller.take_last_cut("and again")
             await asyncio.Event().wait()
 
-    await ended(asyncio.ensure_future(program()))
+    with pytest.raises(asyncio.CancelledError):
+        await run(program())
     assert fleet.controller(tmp_path).store.load("last-cut").metadata == {"taken_on": "the scheduler said so"}
+
+
+@virtual_time
+async def test_who_catches_the_cancellation_goes_on(tmp_path: Path) -> None:
+    """It has ended its work in its own way, and the program is its own affair; another error is never hidden."""
+    fleet = Fleet()
+
+    async def catches() -> None:
+        async with listening(fleet, tmp_path):
+            send([TERM])
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    await ended(run(catches()), "went on")
+
+    async def fails() -> None:
+        async with listening(fleet, tmp_path):
+            send([TERM])
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("of the program")
+
+    with pytest.raises(ValueError, match="of the program"):
+        await run(fails())
 
 
 async def test_signals_are_for_the_main_thread(tmp_path: Path) -> None:
