@@ -33,7 +33,7 @@ def send_due_waves(draft: Draft) -> None:
     waves = plan_for(phase, draft.plan.drain).waves
     for number, wave in enumerate(waves):
         bit = 1 << number
-        if not draft.waves & bit and all(_reached(draft, role, least, waves) for role, least in wave.waits_for):
+        if not draft.waves & bit and _is_due(draft, wave, waves):
             draft.waves |= bit
             if wave.event is ParticipantEvent.RELEASED and number + 1 < len(waves):
                 # its patience begins when it is sent, however long those before it took
@@ -53,13 +53,24 @@ def _send(draft: Draft, wave: Wave, phase: Phase) -> None:
             fire_release(draft, index, ReleaseEvent.RELEASE_DUE)
 
 
-def _reached(draft: Draft, role: Role, milestone: Milestone, waves: tuple[Wave, ...]) -> bool:
-    phase = MILESTONE_PHASE[milestone]
+def _is_due(draft: Draft, wave: Wave, waves: tuple[Wave, ...]) -> bool:
+    """Whether everybody whom the wave waits for has come as far as it says."""
     given_up = waves[: draft.lagging]
-    if milestone is Milestone.REOPENED_OR_LAGGING and any(role in wave.roles for wave in given_up):
-        return True
-    there = _MILESTONES[milestone]
-    return _all_members(draft, lambda spec, member: spec.role is not role or phase not in spec.phases or there(member))
+    waited_for = [
+        (role, MILESTONE_PHASE[milestone], _MILESTONES[milestone])
+        for role, milestone in wave.waits_for
+        if not _is_given_up(role, milestone, given_up)
+    ]
+    return not waited_for or _all_members(
+        draft,
+        lambda spec, member: all(
+            there(member) for role, phase, there in waited_for if spec.role is role and phase in spec.phases
+        ),
+    )
+
+
+def _is_given_up(role: Role, milestone: Milestone, given_up: tuple[Wave, ...]) -> bool:
+    return milestone is Milestone.REOPENED_OR_LAGGING and any(role in wave.roles for wave in given_up)
 
 
 def _all_members(draft: Draft, holds: Callable[[MemberSpec, Member], bool]) -> bool:

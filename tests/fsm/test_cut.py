@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from support.scripted_fleet import DRAIN_ONLY, SILENT, Fleet, agent, auxiliary, policy, resources
 from support.situations import cut
@@ -11,7 +15,7 @@ from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.tables.transaction import TransactionEvent, TransactionState
-from quiesce.fsm.transaction import TRIES_MAX
+from quiesce.fsm.transaction import TRIES_MAX, MemberSpec
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Verb
 
 S = TransactionState
@@ -547,3 +551,28 @@ def test_what_arrives_after_the_end_changes_nothing(event: m.Event, end: Transac
     fleet.ask(event)
     assert fleet.state == before
     assert len(fleet.log) == commands
+
+
+class _CountedPhases(frozenset[Phase]):
+    """Phases that count how often the product looks whether one is among them; the checker of the fleet looks too."""
+
+    looks = 0
+
+    def __contains__(self, phase: object) -> bool:
+        _CountedPhases.looks += sys._getframe(1).f_globals["__name__"].startswith("quiesce.")
+        return super().__contains__(phase)
+
+
+@pytest.mark.parametrize("kind", [policy, agent, resources])
+def test_waiting_for_many_looks_at_each_of_them_a_few_times(
+    kind: Callable[[str], MemberSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waves and joint rules are asked at every answer: what they look at must not grow with the square of the fleet."""
+    looks: list[float] = []
+    for size in (20, 80):
+        monkeypatch.setattr(_CountedPhases, "looks", 0)
+        members = (replace(spec, phases=_CountedPhases(spec.phases)) for spec in (kind(f"m{n}") for n in range(size)))
+        fleet = Fleet(*members).to(S.COMMITTED).ask(m.PublishRequested()).run()
+        assert fleet.at is S.RESUMED
+        looks.append(_CountedPhases.looks / size)
+    assert looks[1] < 1.1 * looks[0]
