@@ -79,7 +79,10 @@ def _serve(  # noqa: PLR0913 - one parameter an option
     ] = False,
     lease: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Open by itself so long after its controller was last heard of."),
+        typer.Option(
+            metavar="SECONDS",
+            help="policy, agent, resources: open by itself so long after the controller was last heard of.",
+        ),
     ] = None,
     latency_s: Annotated[
         float | None,

@@ -109,8 +109,12 @@ class ServerSettings:
             found.append(f"only a policy keeps a ledger; leave out --ledger for role {role.value}")
         if self.expects_restore and role is not Role.RESOURCES:
             found.append(f"only a resource server can expect a restore; leave out --expect-restore for {role.value}")
-        if self.lease_s is not None and (role is Role.AUXILIARY or self.fence is not FenceVariant.STRICT):
-            found.append("only a policy, agent or resource server with the strict fence can have a lease; drop --lease")
+        if self.lease_s is not None and role is Role.AUXILIARY:
+            found.append("no cut ever closes an auxiliary, so that it needs no lease; leave out --lease")
+        if self.lease_s is not None and self.fence is not FenceVariant.STRICT:
+            found.append(
+                f"a recorded fence ({self.fence.value}) has no lease; leave out --lease, or take --fence strict"
+            )
         return found
 
     @property
