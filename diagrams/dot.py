@@ -14,7 +14,7 @@ from quiesce.diagrams.annotations import PathKind
 from quiesce.diagrams.compose import draw
 from quiesce.diagrams.drawing import Arrow, Drawing, Label, Node
 from quiesce.diagrams.escape import quoted, xml_text
-from quiesce.diagrams.marks import LANDMARK, LANDMARK_MARK, STROKES, legend, lines, stroke_of
+from quiesce.diagrams.marks import LANDMARK, STROKES, inner_lines, legend, lines, stroke_of
 from quiesce.fsm.rows import Table
 
 __all__ = ["FONT", "dot_of", "render_dot"]
@@ -69,9 +69,10 @@ def _title(drawing: Drawing) -> str:
 def _node(node: Node) -> str:
     head = [f"<B>{xml_text(node.title)}</B>"]
     head += [f"waits @{xml_text(node.waits)}"] if node.waits else []
-    head += [_INNER.format(xml_text(f"{LANDMARK_MARK} {line}")) for line in node.inner[:1]]
+    inner = [_INNER.format(xml_text(line)) for line in inner_lines(node)]
+    head += inner[:1]
     head += [node.hidden_text] if node.hidden else []
-    inside = [_INNER.format(xml_text(line)) for line in node.inner[1:]]
+    inside = inner[1:]
     inside += [_tinted(label, line) for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
     inside += [xml_text(title) for title in node.gathers]
     small = f'<FONT POINT-SIZE="9">{_stack(inside)}</FONT>' if inside else ""

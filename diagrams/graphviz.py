@@ -11,7 +11,7 @@ from typing import Final
 from quiesce.diagrams.marks import STROKES
 from quiesce.fsm.errors import QuiesceError
 
-__all__ = ["DotFailed", "DotMissing", "draw_png", "draw_svg", "has_dot"]
+__all__ = ["DotFailed", "DotMissing", "dark_style", "draw_png", "draw_svg", "has_dot"]
 
 _PROGRAM: Final = "dot"
 _PATIENCE_S: Final = 300
@@ -48,7 +48,7 @@ def draw_svg(source: str) -> str:
         DotFailed: it refused the source, or took too long.
     """
     drawn = _COMMENT.sub("", _PROLOGUE.sub("", _run("svg", source).decode()))
-    return drawn.replace(">", f">\n<style>\n{''.join(_style())}</style>", 1)
+    return drawn.replace(">", f">\n<style>\n{dark_style()}</style>", 1)
 
 
 def draw_png(source: str) -> bytes:
@@ -75,11 +75,17 @@ def _run(form: str, source: str) -> bytes:
     return done.stdout
 
 
-def _style() -> Iterator[str]:
+def dark_style() -> str:
     """Rules for pages that are dark; a viewer without style sheets shows the light picture."""
+    return "".join(_rules())
+
+
+def _rules() -> Iterator[str]:
     yield "@media (prefers-color-scheme: dark) {\n"
     yield f"  .graph > polygon {{ fill: {_PAGE_DARK}; stroke: none }}\n"
     yield f"  .node path, .node polygon {{ fill: {_PAGE_DARK}; stroke: #9aa0a6 }}\n"
+    # the outer line of a final state lies over the inner one
+    yield '  .node path[fill="none"] { fill: none }\n'
     yield "  .gathers polygon, .gathers polyline { fill: #303134; stroke: #9aa0a6 }\n"
     yield f"  .start ellipse, .start polygon {{ fill: {_INK_DARK}; stroke: {_INK_DARK} }}\n"
     yield f"  .start path {{ stroke: {_INK_DARK} }}\n"

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Final
 
 from quiesce.diagrams.annotations import PathKind
-from quiesce.diagrams.drawing import Arrow, Change, Drawing, Label
+from quiesce.diagrams.drawing import Arrow, Change, Drawing, Label, Node
 
 __all__ = [
     "CHANGE_MARKS",
@@ -20,6 +20,7 @@ __all__ = [
     "PATH_MARKS",
     "STROKES",
     "Stroke",
+    "inner_lines",
     "legend",
     "lines",
     "marked",
@@ -78,6 +79,11 @@ def stroke_of(one: Arrow | Label) -> Stroke:
 def marked(label: Label) -> str:
     """The whole label on one line, with the mark of its change or path before it and its references behind."""
     return " ".join(text for _, text in parts(label, width=0))
+
+
+def inner_lines(node: Node) -> tuple[str, ...]:
+    """What goes on inside a state, in lines; the mark by which it is found stands before the first."""
+    return tuple(f"{LANDMARK_MARK} {line}" if not number else line for number, line in enumerate(node.inner))
 
 
 def parts(label: Label, *, width: int) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from quiesce.diagrams.annotations import PathKind
 from quiesce.diagrams.compose import draw
 from quiesce.diagrams.drawing import Drawing, Label
 from quiesce.diagrams.escape import mermaid_text
-from quiesce.diagrams.marks import LANDMARK, STROKES, legend, marked, stroke_of
+from quiesce.diagrams.marks import LANDMARK, STROKES, inner_lines, legend, marked, stroke_of
 from quiesce.fsm.rows import Table
 
 __all__ = ["mermaid_of", "render_mermaid"]
@@ -32,8 +32,11 @@ E = TypeVar("E", bound=Enum)
 _INDENT: Final = "    "
 _BREAK: Final = "<br/>"
 _BOX_CHARACTERS: Final = 100
-_CLOSE: Final = '%%{init: {"state": {"nodeSpacing": 15, "rankSpacing": 25}}}%%'
+_SPACING: Final = '"state": {"nodeSpacing": 15, "rankSpacing": 25}'
 """Gaps are around what an arrow reads, too; as Mermaid chooses them, pictures are too wide."""
+_OWN_FOLDS: Final = '"flowchart": {"wrappingWidth": 400}'
+"""Boxes of states are folded by Mermaid as those of flowcharts are, at 200 px: within lines that are folded here."""
+_INIT: Final = f"%%{{init: {{{_SPACING}, {_OWN_FOLDS}}}}}%%"
 _STEP_CHARACTERS: Final = 32
 _HALVED_MAX: Final = 200
 _FOLDED: Final = 4 * chr(0xA0)
@@ -71,7 +74,7 @@ def render_mermaid(table: Table[S, E]) -> str:
     >>> lamp = Table("lamp", "A lamp", Lamp, Press, Lamp.OFF, (), (), rows)
     >>> print(render_mermaid(lamp), end="")
     stateDiagram-v2
-        %%{init: {"state": {"nodeSpacing": 15, "rankSpacing": 25}}}%%
+        %%{init: {"state": {"nodeSpacing": 15, "rankSpacing": 25}, "flowchart": {"wrappingWidth": 400}}}%%
         direction TB
         state "off" as off
         state "on" as on
@@ -92,7 +95,7 @@ def mermaid_of(drawing: Drawing) -> str:
     """A drawing as Mermaid, ending in a line break."""
     meaning = legend(drawing)
     lines = [f"%% {', '.join(text for _, text in meaning)}"] if meaning else []
-    lines += [_CLOSE, "direction TB"]
+    lines += [_INIT, "direction TB"]
     lines += [f'state "{mermaid_text(node.title)}" as {node.name}' for node in drawing.nodes]
     lines += _boxes(drawing)
     lines += [f"[*] --> {node.name}" for node in drawing.nodes if node.is_initial]
@@ -107,7 +110,7 @@ def _boxes(drawing: Drawing) -> Iterator[str]:
     for node in drawing.nodes:
         if node.waits:
             yield f"{node.name} : waits @{mermaid_text(node.waits)}"
-        for line in node.inner:
+        for line in inner_lines(node):
             yield f"{node.name} : {mermaid_text(line)}"
         if node.gathers:
             yield f"{node.name} : {_BREAK.join(map(mermaid_text, node.gathers))}"

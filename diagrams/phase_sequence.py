@@ -60,4 +60,9 @@ def _begins(wave: Wave) -> str:
     awaited: dict[str, list[str]] = {}
     for role, milestone in wave.waits_for:
         awaited.setdefault(milestone.value.replace("_", " "), []).append(role.value)
-    return " and ".join(f"when every {', '.join(roles)} is {stage}" for stage, roles in awaited.items()) or "at once"
+    return " and ".join(f"when {_every(roles)} {stage}" for stage, roles in awaited.items()) or "at once"
+
+
+def _every(roles: list[str]) -> str:
+    *first, last = (f"every {role}" for role in roles)
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"

@@ -10,7 +10,7 @@ from quiesce.diagrams.annotations import PathKind
 from quiesce.diagrams.compose import draw
 from quiesce.diagrams.drawing import Arrow, Drawing, Label, Node
 from quiesce.diagrams.escape import plantuml_text
-from quiesce.diagrams.marks import LANDMARK_MARK, STROKES, Stroke, legend, lines, stroke_of
+from quiesce.diagrams.marks import STROKES, Stroke, inner_lines, legend, lines, stroke_of
 from quiesce.fsm.rows import Table
 
 __all__ = ["plantuml_of", "render_plantuml"]
@@ -64,10 +64,12 @@ def _node(node: Node) -> Iterator[str]:
     border = f" ##[{'dashed' if node.is_resting else 'bold'}]" if node.is_resting or node.is_final else ""
     yield f'state "{plantuml_text(node.title)}" as {node.name}{f" <<{kind}>>" if kind else ""}{border}'
     found = [f"waits @{plantuml_text(node.waits)}"] if node.waits else []
-    found += [plantuml_text(f"{LANDMARK_MARK} {line}" if line is node.inner[0] else line) for line in node.inner]
+    found += [plantuml_text(line) for line in inner_lines(node)]
     found += [plantuml_text(title) for title in node.gathers]
     found += [line for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
     found += [node.hidden_text] if node.hidden else []
+    # a box of a title alone has no broken border
+    found += ["at rest"] if node.is_resting and not found else []
     yield from (f"{node.name} : {line}" for line in found)
 
 
@@ -77,8 +79,8 @@ def _arrow(arrow: Arrow) -> str:
 
 
 def _looks(stroke: Stroke) -> str:
-    style = {"dashed": ",dashed", "dotted": ",dotted"}.get(stroke.style, ",bold" if stroke.width > 2 else "")  # noqa: PLR2004 - points
-    return f"[{stroke.color}{style}]"
+    style = "" if stroke.style == "solid" else f",{stroke.style}"
+    return f"[{stroke.color}{style},thickness={max(1, round(stroke.width))}]"
 
 
 def _lines(label: Label, width: int) -> Iterator[str]:

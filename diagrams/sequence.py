@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from textwrap import wrap
 from typing import Final
 
 from quiesce.diagrams.escape import identifiers, mermaid_text, one_line
@@ -17,6 +18,9 @@ __all__ = ["CONTROLLER", "Sequence", "SequenceStep", "StepKind", "names_of", "se
 
 CONTROLLER: Final = "controller"
 _INDENT: Final = "    "
+_BREAK: Final = "<br/>"
+_NOTE_CHARACTERS: Final = 48
+"""In a line of what stands over all lifelines. Mermaid does not fold it, and moves two of them apart for a long one."""
 # what Mermaid reads as syntax in the name of a lifeline
 _LIFELINE_ACTIVE: Final = re.compile(r"[-+,(){}\[\]=@'!?✓✗↺★–]")
 
@@ -87,23 +91,27 @@ def sequence_mermaid(sequence: Sequence) -> str:
     lines += [
         f"participant {names[line]} as {_lifeline(shown)}" for line, shown in names_of(sequence.lifelines).items()
     ]
-    edges = (names[sequence.lifelines[0]], names[sequence.lifelines[-1]])
-    lines += _steps(sequence.steps, names, edges)
+    lines += _steps(sequence.steps, names)
     return "sequenceDiagram\n" + "".join(f"{_INDENT}{line}\n" for line in lines)
 
 
 _ARROWS: Final = {StepKind.CALL: "->>", StepKind.REPLY: "-->>", StepKind.LOST: "--x"}
 
 
-def _steps(steps: Iterable[SequenceStep], names: Mapping[str, str], edges: tuple[str, str]) -> Iterator[str]:
-    over_all = ",".join(dict.fromkeys(edges))
+def _steps(steps: Iterable[SequenceStep], names: Mapping[str, str]) -> Iterator[str]:
+    known = tuple(names.values())
+    over_all = ",".join(dict.fromkeys((known[0], known[-1])))
     for step in steps:
         if step.kind is StepKind.STAGE:
-            yield f"Note over {over_all}: {_text(step.label)}"
+            yield f"Note over {over_all}: {_BREAK.join(map(mermaid_text, _folded(step.label)))}"
         elif step.kind is StepKind.NOTE:
             yield f"Note over {names[step.source]}: {_text(step.label)}"
         else:
             yield f"{names[step.source]}{_ARROWS[step.kind]}{names[step.target]}: {_text(step.label)}"
+
+
+def _folded(text: str) -> list[str]:
+    return wrap(one_line(text), _NOTE_CHARACTERS, break_long_words=False, break_on_hyphens=False) or [chr(0xA0)]
 
 
 def _text(text: str) -> str:

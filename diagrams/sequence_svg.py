@@ -80,7 +80,7 @@ def _step(step: SequenceStep, frame: _Frame, y: float) -> tuple[list[str], float
         return _note(step, frame, start, y)
     lines = folded(one_line(step.label), abs(end - start) - _PAD, _LABEL_SIZE)
     parts = [
-        text((start + end) / 2, y + _LINE * number, words, size=_LABEL_SIZE, anchor="middle")
+        text((start + end) / 2, y + _LINE * number, words, size=_LABEL_SIZE, anchor="middle", over="page")
         for number, words in enumerate(lines, start=1)
     ]
     below = y + _LINE * len(lines) + 5

@@ -94,10 +94,20 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, *, dash: str =
 
 
 def text(
-    x: float, y: float, words: str, *, size: float = 12, fill: str = "ink", anchor: str = "start", bold: bool = False
+    x: float,
+    y: float,
+    words: str,
+    *,
+    size: float = 12,
+    fill: str = "ink",
+    anchor: str = "start",
+    bold: bool = False,
+    over: str = "",
 ) -> str:
-    """One line of text; ``y`` is its baseline."""
-    looks = f' class="f-{fill}" fill="{COLORS[fill][0]}" font-size="{_number(size)}"'
+    """One line of text; ``y`` is its baseline. Where it lies on lines, ``over`` is the color that keeps them off it."""
+    classes = f"f-{fill} s-{over}" if over else f"f-{fill}"
+    looks = f' class="{classes}" fill="{COLORS[fill][0]}" font-size="{_number(size)}"'
+    looks += f' stroke="{COLORS[over][0]}" stroke-width="4" paint-order="stroke"' if over else ""
     looks += f' text-anchor="{anchor}"' if anchor != "start" else ""
     looks += ' font-weight="bold"' if bold else ""
     return f'<text x="{_number(x)}" y="{_number(y)}"{looks}>{xml_text(words)}</text>'

@@ -19,7 +19,7 @@ from typing import Final
 from quiesce.diagrams.catalog import Sheet, sheets
 from quiesce.diagrams.escape import markdown_cell
 from quiesce.diagrams.formats import SUFFIXES, Format
-from quiesce.diagrams.graphviz import DotMissing, draw_svg, has_dot
+from quiesce.diagrams.graphviz import DotMissing, dark_style, draw_svg, has_dot
 from quiesce.diagrams.overview import overview_svg
 
 __all__ = ["Difference", "DifferenceKind", "check", "pages", "pictures", "replace_file", "write_all"]
@@ -160,7 +160,7 @@ def _picture(source: str) -> str:
 
 
 def _seal(source: str, drawn: str) -> str:
-    return f"<!-- {_MARK} Drawn from {_digest(source)}, is {_digest(drawn)} -->"
+    return f"<!-- {_MARK} Drawn from {_digest(source + dark_style())}, is {_digest(drawn)} -->"
 
 
 def _digest(text: str) -> str:

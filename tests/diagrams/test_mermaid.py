@@ -40,7 +40,7 @@ def drawn_steps(picture: Picture) -> Counter[Step]:
     for state, lines in picture.boxes.items():
         title = picture.titles[state]
         for line in lines:
-            if not line.startswith(("waits @", "runs ", "1. ", "2. ", "3. ")):
+            if not line.startswith(("waits @", "★ runs ", "1. ", "2. ", "3. ")):
                 found.update(_taken_down(title, title, read_label(line)))
     return found
 

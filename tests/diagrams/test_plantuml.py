@@ -15,11 +15,12 @@ from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
 from quiesce.diagrams import Format, draw, find_sheet, render_plantuml
 from quiesce.fsm.tables.release import RELEASE
+from quiesce.fsm.tables.transaction import TRANSACTION
 
 ANY = st.text(max_size=12) | st.sampled_from(ODD_NAMES)
 SVG = "{http://www.w3.org/2000/svg}"
 _POINT = re.compile("<U\\+([0-9A-F]+)>")
-_ARROW = re.compile(r"([a-z][a-z0-9_]*) -\[#\w+(?:,\w+)?\]-> ([a-z][a-z0-9_]*) : .+")
+_ARROW = re.compile(r"([a-z][a-z0-9_]*) -\[#\w+(?:,dashed|,dotted)?,thickness=\d\]-> ([a-z][a-z0-9_]*) : .+")
 
 
 @given(tables(names=ANY))
@@ -35,6 +36,16 @@ def test_names_cannot_be_taken_for_syntax(table: AnyTable) -> None:
     ]
     assert lines[0] == "@startuml"
     assert lines.index("@enduml") == len(lines) - 1
+
+
+def test_a_resting_state_is_told_by_its_border() -> None:
+    """PlantUML breaks the border of boxes with lines in them alone, so each resting state has one."""
+    text = render_plantuml(TRANSACTION)
+    resting = [node for node in draw(TRANSACTION).nodes if node.is_resting]
+    assert resting
+    for node in resting:
+        assert re.search(f"^state .* as {node.name} .*##\\[dashed\\]$", text, re.MULTILINE)
+        assert re.search(f"^{node.name} : .", text, re.MULTILINE)
 
 
 @needs(PLANTUML)

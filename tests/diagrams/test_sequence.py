@@ -84,7 +84,7 @@ def test_resources_are_closed_last_and_opened_first() -> None:
 
 def test_a_wave_says_what_it_waits_for() -> None:
     """The sheet of a phase shows when each wave begins and why."""
-    text = find_sheet("sequence-prepare-policies-first").mermaid()
+    text = find_sheet("sequence-prepare-policies-first").mermaid().replace("<br/>", " ")
     assert "when every policy is paused" in text
     assert "agents use resources until they are parked" in text
 
@@ -154,3 +154,12 @@ def test_a_counterexample_is_drawn_as_it_is_given() -> None:
         "    policy--xcontroller: paused",
         "    Note over controller,policy: the property fails here",
     ]
+
+
+def test_what_stands_over_all_lifelines_is_folded() -> None:
+    """Mermaid moves lifelines apart for a long line that stands over all of them, and folds none by itself."""
+    for plan in PHASES:
+        text = sequence_mermaid(phase_sequence(plan, TOPOLOGY))
+        notes = re.findall("Note over [^:]+: (.+)", text)
+        assert notes
+        assert max(len(line) for note in notes for line in note.split("<br/>")) < 60

@@ -98,6 +98,13 @@ def test_a_picture_knows_what_it_was_drawn_from(folder: Path, change: str) -> No
 
 
 @needs(DOT)
+def test_a_picture_of_other_dark_colors_is_stale(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is put into pictures after ``dot`` has drawn them belongs to what they were drawn from."""
+    monkeypatch.setattr("quiesce.diagrams.write.dark_style", lambda: "other colors")
+    assert {difference.file for difference in check(folder)} == set(pictures())
+
+
+@needs(DOT)
 def test_checking_and_writing_what_is_current_needs_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ``dot`` a current folder is found current, and is written again without drawing anything."""
     monkeypatch.setenv("PATH", "/nowhere")

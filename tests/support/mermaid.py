@@ -22,7 +22,9 @@ _END = re.compile(rf"({_IDENTIFIER}) --> \[\*\]")
 _CLASS_DEFINITION = re.compile(r"classDef ([a-z]+) [a-z0-9:, #-]+")
 _CLASS = re.compile(rf"class ({_IDENTIFIER}(?:,{_IDENTIFIER})*) ([a-z]+)")
 _HARMLESS = re.compile(r"(?:[ !()+,./=?@\[\]•'✓✗↺★–-]|[^\W_]|(?<=[^\W_])_(?=[^\W_])|#\d+;)*")
-_GAPS = re.compile(r'%%\{init: \{"state": \{"nodeSpacing": \d+, "rankSpacing": \d+\}\}\}%%')
+_GAPS = re.compile(
+    r'%%\{init: \{"state": \{"nodeSpacing": \d+, "rankSpacing": \d+\}, "flowchart": \{"wrappingWidth": \d+\}\}\}%%'
+)
 _LEGEND = re.compile(r"%% [^\n]+")
 _LABEL = re.compile(
     r"(?:★ (?P<landmark>[^:]+): )?(?:(?P<path>[✓✗↺]) )?(?P<events>[^\[/@]+?)"

@@ -16,6 +16,9 @@ PLANTUML = "plantuml"
 QSCXMLC = "qscxmlc"
 CHROMIUM = "chromium"
 
+HEADLESS = ("--headless", "--no-sandbox", "--disable-gpu", "--dump-dom")
+"""What makes chromium print a page after its scripts have run; each run has a profile of its own besides."""
+
 _PACKAGES = {DOT: "graphviz", PLANTUML: "plantuml", QSCXMLC: "libqt5scxml5-bin", CHROMIUM: "chromium"}
 _PLACES = {QSCXMLC: ("/usr/lib/qt5/bin/qscxmlc",)}
 
