@@ -16,18 +16,19 @@ from quiesce.controller.budgets import BACKOFFS
 from quiesce.controller.caller import Caller, Reached, Request
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
-from quiesce.controller.errors import PublishUncertain, Superseded, Unacknowledged
+from quiesce.controller.errors import PublishUncertain, RestoreOwed, Superseded, Unacknowledged
 from quiesce.controller.ledger import Answer, Ledger
 from quiesce.controller.ports import CompletedResult, OnCompleted, SnapshotPort
 from quiesce.controller.receipts import checked_receipts
 from quiesce.controller.stragglers import Stragglers
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.transaction import TRIES_MAX
-from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.errors import SnapshotInvalid
-from quiesce.participants.identity import AttemptId, healing_id
+from quiesce.participants.identity import AttemptId, asking_id, healing_id
 from quiesce.participants.replies import (
     AcknowledgeReceipt,
     ArtefactReference,
@@ -176,7 +177,31 @@ class Errands:
             freed = await self._stragglers.free_sessions(command.key)
             if freed.outcome is not Outcome.RETIRED:
                 return Reached(freed, self._clock.monotonic())
-        return await self._caller.call(target, command, self._request_for(command), self._remaining_s(command.leg))
+        reached = await self._caller.call(target, command, self._request_for(command), self._remaining_s(command.leg))
+        if command.verb is Verb.INSPECT and self._may_owe_a_restore(target, reached.reading):
+            return await self._asked_for_a_debt(target, command, reached)
+        return reached
+
+    def _may_owe_a_restore(self, target: DiscoveredParticipant, reading: Reading) -> bool:
+        """Whether a cut is about to close somebody who may wait for a restore: its capabilities look open then."""
+        is_untouched = self._ledger.entries[target.key].state is ParticipantState.IDLE
+        exports = target.role is Role.RESOURCES and Phase.COMMIT in target.phases
+        return self._source is None and exports and is_untouched and reading.outcome is Outcome.OPEN
+
+    async def _asked_for_a_debt(self, target: DiscoveredParticipant, command: m.Call, reached: Reached) -> Reached:
+        """Ask by a resume, under an id of its own: whoever is idle and open stays so, whoever owes a restore says so.
+
+        A recorded server that owes one can be prepared, and would export nothing at all (wire-protocol 4.6, F20).
+        """
+        call = m.Call(command.key, m.Leg.RELEASE, Verb.RELEASE, 0)
+        request = replace(self._request_for(call), checkpoint_id=asking_id(self._wire_id))
+        asked = await self._caller.call(target, call, request, self._remaining_s(command.leg))
+        if asked.reading.outcome is Outcome.RELEASED:
+            return reached
+        if asked.reading.outcome is Outcome.OWES_RESTORE:
+            owed = Reading(Outcome.OWES_RESTORE, reached.reading.payload, RestoreOwed(command.key))
+            return replace(reached, reading=owed)
+        return replace(asked, reading=replace(asked.reading, payload=reached.reading.payload))
 
     def _broke_off(self, command: m.Call, error: QuiesceError) -> None:
         """A call of which nothing is known: it may run on for as long as any call of this budget may."""

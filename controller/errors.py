@@ -5,6 +5,7 @@ QuiesceError
 │   └── PublishUncertain  it is not known whether the rename that publishes took effect
 ├── DeadlineExceeded      a budget was spent: who was how far, and what was in flight
 ├── UnexpectedFence       a participant is held, or no longer held, otherwise than it must be
+├── RestoreOwed           a participant waits for a restore and refuses all work; nothing of it is published
 ├── Unacknowledged        finished results wait at an agent and nobody is there to own them
 ├── OnCompletedMisused    the callback returned what nobody can acknowledge
 ├── CutAborted            somebody asked for an abort, and everybody accepts work again
@@ -38,6 +39,7 @@ __all__ = [
     "PublishUncertain",
     "RequestConflict",
     "RestoreFailed",
+    "RestoreOwed",
     "RootHeld",
     "RootNotGivenBack",
     "StorageFailed",
@@ -47,6 +49,8 @@ __all__ = [
 ]
 
 _LISTED_MAX: Final = 20
+OWED_ADVICE: Final = "restore it (`quiesce restore LABEL`), or restart it so that it expects none"
+"""What to do about somebody who owes a restore."""
 _ADVICE: Final = {
     errno.ENOSPC: "the file system is full; free space there or choose another root",
     errno.EDQUOT: "the quota there is used up; free space or choose another root",
@@ -130,6 +134,20 @@ class UnexpectedFence(QuiesceError):
         self.is_left_closed = is_left_closed
         held = f"held by checkpoint {escaped(holder)}" if holder is not None else "held by no checkpoint"
         super().__init__(f"{participant} is {held} (phase {phase}): {advice}")
+
+
+class RestoreOwed(QuiesceError):
+    """A participant was started to be restored, and refuses all work before it is: what it exported would be empty.
+
+    No cut goes over it (wire-protocol 4.6, F20). Nobody was paused.
+
+    Attributes:
+        participant: which.
+    """
+
+    def __init__(self, participant: ParticipantKey) -> None:
+        self.participant = participant
+        super().__init__(f"{participant} waits for a restore and refuses all work until then: {OWED_ADVICE}")
 
 
 class LeaseLapsed(QuiesceError):

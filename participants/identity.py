@@ -18,6 +18,7 @@ __all__ = [
     "IDENTITY_PATTERN",
     "LABEL_LENGTH_MAX",
     "AttemptId",
+    "asking_id",
     "capture_key",
     "captures",
     "check_identity",
@@ -104,6 +105,11 @@ def healing_id(transaction_id: str, number: int) -> str:
     if not 1 <= number <= HEALINGS_MAX:
         raise InvalidIdentity("healing number", f"{number} is not between 1 and {HEALINGS_MAX}")
     return f"{transaction_id}-h{number}"
+
+
+def asking_id(transaction_id: str) -> str:
+    """The id of the resume by which ``transaction_id`` asks a resource server whether it still owes a restore."""
+    return f"{check_identity(transaction_id, field='checkpoint id', longest=IDENTITY_LENGTH_MAX - 2)}-q"
 
 
 def capture_key(rollout_id: str, attempt_index: int) -> str:

@@ -69,14 +69,14 @@ async def test_a_first_prepare_that_is_declined_ends_the_cut_at_once(
 
 
 class Unreachable:
-    """No resume gets through to one participant for a while; the probe of discovery does."""
+    """No resume gets through to one participant for a while; the probe of discovery and the preflight's question do."""
 
     def __init__(self) -> None:
         self.is_on = True
 
     def fault_for(self, site: CallSite) -> Fault | None:
         """What happens to a call."""
-        stuck = self.is_on and site.participant == "main/tools" and site.call.endswith("/resume") and site.nth > 1
+        stuck = self.is_on and site.participant == "main/tools" and site.call.endswith("/resume") and site.nth > 2
         return Fault(FaultKind.REQUEST_LOST) if stuck else None
 
 

@@ -40,6 +40,11 @@ class TappedCall:
         return self.request.method == "POST" and not self.body
 
     @property
+    def is_question(self) -> bool:
+        """Whether it only asks, by a resume of what is open, whether a resource server still owes a restore."""
+        return self.request.method == "POST" and str(self.body.get("checkpoint_id", "")).endswith("-q")
+
+    @property
     def route(self) -> str:
         """The path without its prefix: ``model-admission/pause``."""
         return self.site.call.removeprefix("POST ").removeprefix("GET ").removeprefix("/ng-control/v1/")
@@ -90,13 +95,12 @@ class Wiretap:
         return [call.site for call in self.calls]
 
     def to(self, route: str, participant: str = "") -> list[TappedCall]:
-        """The calls of a route, in order, without probes; the route is a path without its prefix."""
-        return [
-            call
-            for call in self.calls
-            if call.route == route and participant in ("", call.site.participant) and not call.is_probe
-        ]
+        """The calls of a route, in order, without probes and questions; the route is a path without its prefix."""
+        calls = (call for call in self.calls if not call.is_probe and not call.is_question)
+        return [call for call in calls if call.route == route and participant in ("", call.site.participant)]
 
     def mutating(self) -> list[TappedCall]:
-        """The calls that may change something: POSTs, without the probes of discovery."""
-        return [call for call in self.calls if call.request.method == "POST" and not call.is_probe]
+        """The calls that may change something: POSTs, without the probes of discovery, and without the questions."""
+        return [
+            call for call in self.calls if call.request.method == "POST" and not call.is_probe and not call.is_question
+        ]
