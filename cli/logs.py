@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
-__all__ = ["LogFormat", "LogLevel", "configure_logs"]
+__all__ = ["LogFormat", "LogLevel", "configure_logs", "without_logs"]
 
 
 class LogLevel(StrEnum):
@@ -63,3 +65,18 @@ def configure_logs(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=_StandardError()),  # type: ignore[arg-type]  # all it needs
         cache_logger_on_first_use=False,
     )
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Drop every log entry of the body: it runs what is not there, servers and a controller of a replay."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_logger: object, _method: str, _entry: MutableMapping[str, Any]) -> NoReturn:
+    raise structlog.DropEvent

@@ -18,9 +18,11 @@ from quiesce.cli.fuzz import (
     export_root,
     transport_to,
 )
+from quiesce.cli.logs import without_logs
 from quiesce.cli.opened import AsJson
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.replay_counterexample import replay_counterexample
+from quiesce.cli.replay_options import FITS, Way, unfit
 from quiesce.cli.running import run
 from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
@@ -37,6 +39,9 @@ from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
 
 __all__ = ["register"]
 
+
+_NOT_GIVEN = frozenset({"DEFAULT", "DEFAULT_MAP"})
+"""Sources of a parameter's value that are not the user."""
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
@@ -58,11 +63,18 @@ class _Wanted:
 
 
 def _replay(  # noqa: PLR0913 - one parameter an option
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A replay file.", dir_okay=False)],
-    url: Annotated[str, typer.Argument(help="The server; without one, a fresh server of the kit in process.")] = "",
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What 'quiesce fuzz' or 'quiesce check' has written.", dir_okay=False)
+    ],
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="Of fuzz: the server; without one, a fresh server of the kit in process."),
+    ] = "",
     *,
     fence: Annotated[
-        FenceVariant | None, typer.Option(help="In process: how its fence behaves (by default as in the file).")
+        FenceVariant | None,
+        typer.Option(help="Of fuzz, in process: how the server's fence behaves (by default as in the file)."),
     ] = None,
     traffic: TrafficName = "kit",
     checkpoint_dir: CheckpointDir = None,
@@ -70,24 +82,37 @@ def _replay(  # noqa: PLR0913 - one parameter an option
     live_work: LiveWork = False,
     token_variable: TokenVariable = None,
     as_pytest: Annotated[
-        bool, typer.Option("--pytest", help="A counterexample of 'quiesce check': print it as a test that fails.")
+        bool, typer.Option("--pytest", help="Of check: print a test that fails as long as it happens.")
     ] = False,
     as_mermaid: Annotated[
-        bool, typer.Option("--mermaid", help="A counterexample: print nothing but its sequence diagram.")
+        bool, typer.Option("--mermaid", help="Of check: print nothing but the sequence diagram.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replay FILE. Exits with 1 when it happens again, with 0 when the rule holds."""
+    """Does it still happen? Replay FILE, a broken rule of 'quiesce fuzz' or a counterexample of 'quiesce check'.
+
+    A counterexample is replayed on the present tables, by both engines and on real servers in this process, also where
+    the tables were changed since. Exits 0 when it happens no more, 1 when it does (a witness: the other way round), 2
+    when nothing was replayed.
+    """
+    given = {
+        name
+        for name in FITS
+        if (source := context.get_parameter_source(name)) is not None and source.name not in _NOT_GIVEN
+    }
     wanted = _Wanted(url, fence, traffic, checkpoint_dir, allow_restore, live_work, token_variable, as_json)
     try:
         content = _read(file)
         kind = kind_of(content, source=str(file))
-        if kind == COUNTEREXAMPLE:
-            replay_counterexample(content, str(file), as_pytest=as_pytest, as_mermaid=as_mermaid, as_json=as_json)
-            return
-        if kind != KIND:
+        if kind not in (KIND, COUNTEREXAMPLE):
             raise ReplayInvalid(str(file), f"its kind is {kind!r}; this command replays {KIND} and {COUNTEREXAMPLE}")
-        _replay_fuzz(parse_replay(content, source=str(file)), wanted)
+        way = Way.COUNTEREXAMPLE if kind == COUNTEREXAMPLE else Way.AT_URL if url else Way.IN_PROCESS
+        if reason := unfit(given, way):
+            fail(f"{file}: {reason}", ExitCode.USAGE, as_json=as_json, type="UsageError")
+        if way is Way.COUNTEREXAMPLE:
+            replay_counterexample(content, str(file), as_pytest=as_pytest, as_mermaid=as_mermaid, as_json=as_json)
+        else:
+            _replay_fuzz(parse_replay(content, source=str(file)), wanted)
     except QuiesceError as error:
         usage = isinstance(error, ReplayInvalid | ConfigurationError)
         fail(str(error), ExitCode.USAGE if usage else ExitCode.FAILED, as_json=as_json, type=type(error).__name__)
@@ -100,7 +125,8 @@ def _replay_fuzz(replay: ReplayFile, wanted: _Wanted) -> None:
     else:
         from quiesce.fuzz.in_kit import replay_in_kit  # noqa: PLC0415 - it needs an extra, which may be missing
 
-        found = replay_in_kit(replay, fence=wanted.fence, traffic=load_traffic(wanted.traffic))
+        with without_logs():
+            found = replay_in_kit(replay, fence=wanted.fence, traffic=load_traffic(wanted.traffic))
     _tell(replay, found, as_json=wanted.as_json)
 
 
@@ -157,3 +183,6 @@ def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": found.finding is None, "rule": violation.rule, "trace": lines, "outcome": outcome})
     raise typer.Exit(ExitCode.WORKED if found.finding is None else ExitCode.FAILED)
+    if found.closed:
+        code = ExitCode.IN_DOUBT
+        typer.echo(f"it could not be proven open: {found.closed}", err=as_json)

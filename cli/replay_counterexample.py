@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import typer
 
+from quiesce.cli.logs import without_logs
 from quiesce.cli.output import ExitCode, emit_json
 from quiesce.diagrams.sequence import sequence_mermaid
-from quiesce.fsm.explore_follow import ActionImpossible
 from quiesce.fsm.machine import TransitionsEngine
-from quiesce.fuzz.counterexample import Counterexample
+from quiesce.fuzz.counterexample import Counterexample, parse_counterexample
 from quiesce.fuzz.errors import MissingExtra, ReplayInvalid
-from quiesce.fuzz.replay_tables import Replayed, checked_text, replay_on
+from quiesce.fuzz.replay_tables import Replayed, replay_on
 from quiesce.fuzz.telling import pytest_text, sequence_of_counterexample
 
 __all__ = ["replay_counterexample"]
@@ -30,7 +30,7 @@ class _Outcome:
 def replay_counterexample(
     content: bytes, source: str, *, as_pytest: bool = False, as_mermaid: bool = False, as_json: bool = False
 ) -> None:
-    """Replay the file and tell, or print it as what is asked for.
+    """Replay the file on the tables as they are now and tell, or print it as what is asked for.
 
     Exits with 1 when a violation shows again, or a witness does not; with 0 otherwise.
 
@@ -41,7 +41,7 @@ def replay_counterexample(
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ReplayInvalid(source, f"it is no UTF-8 text: {error.reason} at byte {error.start}") from None
-    found, replayed = checked_text(text, source)
+    found = parse_counterexample(text, source)
     if as_pytest:
         typer.echo(pytest_text(found), nl=False)
         return
@@ -49,7 +49,12 @@ def replay_counterexample(
     if as_mermaid:
         typer.echo(picture, nl=False)
         return
-    outcomes = (_on_tables(found, replayed), _on_transitions(found), _on_stack(found, replayed))
+    replayed = replay_on(found)
+    outcomes = (
+        _on_engine("table engine", found, replayed),
+        _on_engine("transitions engine", found, replay_on(found, TransitionsEngine())),
+        _on_stack(found, replayed),
+    )
     reproduced = any(outcome.shown for outcome in outcomes)
     if as_json:
         emit_json(_object(found, outcomes, picture, ok=reproduced is found.is_witness))
@@ -59,16 +64,11 @@ def replay_counterexample(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _on_tables(found: Counterexample, replayed: Replayed) -> _Outcome:
-    return _Outcome("table engine", replayed.shown, _word(found, shown=replayed.shown))
-
-
-def _on_transitions(found: Counterexample) -> _Outcome:
-    try:
-        shown = replay_on(found, TransitionsEngine()).shown
-    except ActionImpossible as error:
-        return _Outcome("transitions engine", shown=False, word=f"goes another way: {error}")
-    return _Outcome("transitions engine", shown, _word(found, shown=shown))
+def _on_engine(where: str, found: Counterexample, replayed: Replayed) -> _Outcome:
+    word = _word(found, replayed.shown)
+    if replayed.stopped:
+        word += f"{' before' if replayed.shown else ''}: {replayed.stopped}"
+    return _Outcome(where, replayed.shown, word)
 
 
 def _on_stack(found: Counterexample, replayed: Replayed) -> _Outcome:
@@ -77,33 +77,40 @@ def _on_stack(found: Counterexample, replayed: Replayed) -> _Outcome:
         from quiesce.fuzz.replay_stack import replay_on_stack  # noqa: PLC0415 - it needs an extra, which may be missing
     except MissingExtra as error:
         return _Outcome(where, None, f"not replayed: {error}")
-    came = replay_on_stack(found, replayed)
+    if replayed.stopped:
+        return _Outcome(where, None, "not replayed: the tables do not come to the end of the actions")
+    with without_logs():
+        came = replay_on_stack(found, replayed)
     if came.no_counterpart is not None:
         word = f"agrees for {came.taken} actions; then there is no counterpart: {came.no_counterpart}"
         return _Outcome(where, None, word)
     if came.difference is not None:
         word = f"agrees for {came.taken} actions, then goes another way: {came.difference}"
         return _Outcome(where, shown=False, word=word)
-    word = f"stands where the tables stand after each of {came.taken} actions: {_word(found, shown=replayed.shown)}"
+    word = f"stands where the tables stand after each of {came.taken} actions: {_word(found, replayed.shown)}"
     return _Outcome(where, replayed.shown, word)
 
 
-def _word(found: Counterexample, *, shown: bool | None) -> str:
+def _word(found: Counterexample, shown: bool | None) -> str:  # noqa: FBT001 - the one thing that it words
     if shown is None:
         return "the bound on states was hit before it could be told"
     if found.is_witness:
-        return "seen again" if shown else "not seen"
-    return "VIOLATED again" if shown else "not violated"
+        return "seen again" if shown else "not seen any more"
+    return "VIOLATED again" if shown else "no longer violated"
 
 
 def _tell(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str) -> None:
-    typer.echo(f"{found.setup.name}\n{found.claim.kind.value} {found.claim.name}: {found.claim.meaning}")
+    typer.echo(f"{found.setup.name}\n{found.claim}")
+    if not found.is_of_these_tables:
+        typer.echo(f"found with other tables (Quiesce {found.quiesce_version}), replayed on those that are here now")
     for change in found.changes:
         typer.echo(f"changed: {change.table}: {change.row} goes to {change.target} {list(change.effects)}")
     for number, action in enumerate(found.actions, start=1):
         typer.echo(f"  {number:3}. {action}")
     for outcome in outcomes:
         typer.echo(f"{outcome.where}: {outcome.word}")
+    if not any(outcome.shown for outcome in outcomes):
+        typer.echo(f"whether it happens in another way: quiesce check --only '{found.setup.name}'")
     typer.echo(f"\n{picture}", nl=False)
 
 
@@ -113,6 +120,7 @@ def _object(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str,
         "kind": found.kind,
         "setup": found.setup.name,
         "claim": found.claim.model_dump(mode="json"),
+        "same_tables": found.is_of_these_tables,
         "actions": list(found.actions),
         "replays": [{"where": one.where, "shown": one.shown, "outcome": one.word} for one in outcomes],
         "mermaid": picture,

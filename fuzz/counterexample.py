@@ -144,6 +144,10 @@ class Claimed(_Strict):
     name: _Words
     meaning: _Words
 
+    def __str__(self) -> str:
+        """The property in one line; one whose name says what it means says it once."""
+        return f"{self.kind.value} {self.name}" + ("" if self.meaning == self.name else f": {self.meaning}")
+
 
 class Change(_Strict):
     """A row of a table that is taken for another one."""
@@ -199,6 +203,11 @@ class Counterexample(_Strict):
         )
 
     @property
+    def is_of_these_tables(self) -> bool:
+        """Whether the tables are still those that it was found with."""
+        return self.tables == tables_digest()
+
+    @property
     def is_witness(self) -> bool:
         """Whether it shows something that should be reached, not something that must not be."""
         return self.claim.kind is Kind.SOMETIMES
@@ -243,11 +252,12 @@ def counterexample_text(found: Counterexample) -> str:
     return json.dumps({**content, "digest": _digest(content)}, indent=2, ensure_ascii=False) + "\n"
 
 
-def parse_counterexample(text: str, source: str = "counterexample", *, any_tables: bool = False) -> Counterexample:
-    """Read the file. With ``any_tables`` it may have been found with other tables than those that are there now.
+def parse_counterexample(text: str, source: str = "counterexample") -> Counterexample:
+    """Read the file. It may have been found with other tables (``is_of_these_tables``), if those have what it names.
 
     Raises:
-        ReplayInvalid: it is torn, of another version, or edited; the text names the line and what to do.
+        ReplayInvalid: it is torn, of another version, or edited, or names what there is not any more; the text names
+            the line and what to do.
     """
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise ReplayInvalid(source, f"it is longer than {TEXT_BYTES_MAX} bytes; no counterexample is")
@@ -257,9 +267,6 @@ def parse_counterexample(text: str, source: str = "counterexample", *, any_table
         found = _File.model_validate_json(text)
     except ValidationError as error:
         raise ReplayInvalid(source, _first_problem(error, text)) from None
-    if not any_tables and found.tables != tables_digest():
-        where = f"line {line_of(text, ['tables'])}: it was found with other tables (Quiesce {found.quiesce_version})"
-        raise ReplayInvalid(source, f"{where}; replay it with that version, or {_WRITE_ANEW}")
     _check_names(found, text, source)
     if found.digest != _digest({name: value for name, value in content.items() if name != "digest"}):
         where = f"line {line_of(text, ['digest'])}: the digest is that of another content"
@@ -332,8 +339,9 @@ def _check_names(found: Counterexample, text: str, source: str) -> None:
         found.setup.plan()
     except QuiesceError as error:
         problems.append((("setup", "participants"), str(error)))
+    since = "" if found.is_of_these_tables else f" (it was found with other tables, Quiesce {found.quiesce_version})"
     for path, reason in problems:
-        raise ReplayInvalid(source, f"line {line_of(text, path)}: {reason}; {_WRITE_ANEW}")
+        raise ReplayInvalid(source, f"line {line_of(text, path)}: {reason}{since}; {_WRITE_ANEW}")
 
 
 def _digest(content: dict[str, object]) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quiesce.fsm.engine import Engine
+from quiesce.fsm.explore import Kind
 from quiesce.fsm.explore_controller import Controller
 from quiesce.fsm.explore_follow import ActionImpossible, follow, shows
 from quiesce.fsm.explore_site import Site
 from quiesce.fuzz.counterexample import Counterexample, parse_counterexample
-from quiesce.fuzz.errors import ReplayInvalid
-from quiesce.fuzz.json_place import line_of
 
-__all__ = ["Moment", "Replayed", "checked_text", "replay_on", "still_shown"]
+__all__ = ["Moment", "Replayed", "replay_on", "still_shown"]
+
+_ON_THE_WAY = frozenset({Kind.ALWAYS, Kind.SOMETIMES})
+"""Kinds of which any state of the way can be the one; of the others it is the one where the way ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +30,35 @@ class Moment:
 class Replayed:
     """What came of a replay.
 
-    ``shown`` says whether its end shows what the counterexample is of; None: that takes too long to tell.
+    Attributes:
+        moments: the actions that were taken.
+        shown: whether it shows what the counterexample is of; None: that takes too long to tell.
+        stopped: the action that is not possible any more, and what is; empty where all were taken. What runs has
+            changed since the file was written.
     """
 
     moments: tuple[Moment, ...]
     shown: bool | None
+    stopped: str = ""
 
 
 def replay_on(found: Counterexample, engine: Engine | None = None) -> Replayed:
-    """Take every action on an engine (the table engine by default).
-
-    Raises:
-        ActionImpossible: an action cannot happen where it stands.
-    """
+    """Take every action on an engine (the table engine by default), as far as they are possible."""
     model = found.model(engine)
-    steps = follow(model, found.actions)
-    moments = tuple(Moment(step.action, *model.parts(step.state)) for step in steps)
-    end = steps[-1].state if steps else next(iter(model.initial()))
-    return Replayed(moments, shows(model, found.claim.kind, found.claim.name, end))
-
-
-def checked_text(text: str, source: str = "counterexample") -> tuple[Counterexample, Replayed]:
-    """Read a file and replay it on the tables.
-
-    Raises:
-        ReplayInvalid: it cannot be used, or an action is not possible where it stands; the text names the line.
-    """
-    found = parse_counterexample(text, source)
+    stopped = ""
     try:
-        return found, replay_on(found)
+        steps = follow(model, found.actions)
     except ActionImpossible as error:
-        path: Sequence[str | int] = ("actions", error.number - 1)
-        reason = f"line {line_of(text, path)}: {error}; write it anew with 'quiesce check --counterexample-dir'"
-        raise ReplayInvalid(source, reason) from None
+        steps = follow(model, found.actions[: error.number - 1])
+        stopped = str(error)
+    moments = tuple(Moment(step.action, *model.parts(step.state)) for step in steps)
+    way = (next(iter(model.initial())), *(step.state for step in steps))
+    claim = found.claim
+    if claim.kind in _ON_THE_WAY:
+        shown: bool | None = any(shows(model, claim.kind, claim.name, state) for state in way)
+    else:
+        shown = False if stopped else shows(model, claim.kind, claim.name, way[-1])
+    return Replayed(moments, shown, stopped)
 
 
 def still_shown(text: str) -> bool | None:
@@ -72,7 +69,4 @@ def still_shown(text: str) -> bool | None:
     Raises:
         ReplayInvalid: it cannot be used; the text names the line.
     """
-    try:
-        return replay_on(parse_counterexample(text, any_tables=True)).shown
-    except ActionImpossible:
-        return False
+    return replay_on(parse_counterexample(text)).shown

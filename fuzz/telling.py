@@ -44,7 +44,7 @@ def _step(action: str) -> SequenceStep:
 
 def _end(found: Counterexample) -> SequenceStep:
     word = "seen" if found.is_witness else "violated"
-    label = f"{word}: {found.claim.name} ({found.claim.meaning})"
+    label = f"{word}: {found.claim}"
     return SequenceStep(CONTROLLER, CONTROLLER, label, StepKind.STAGE)
 
 

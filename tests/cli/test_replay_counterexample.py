@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from support.command import last_object
+from support.command import call, last_object
 from support.counterexamples import counterexample_of
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from quiesce.cli import check, replay_counterexample
+from quiesce.cli import check, main, replay_counterexample, replay_options
 from quiesce.cli.output import ExitCode
+from quiesce.cli.replay_options import Way, unfit
+from quiesce.fsm import explore_changes
+from quiesce.fsm.explore import Kind
+from quiesce.fsm.explore_changes import tables_digest
 from quiesce.fsm.explore_suites import suite
-from quiesce.fuzz.counterexample import counterexample_text, parse_counterexample
+from quiesce.fuzz.counterexample import Claimed, counterexample_text, parse_counterexample
 from quiesce.fuzz.errors import ReplayInvalid
 
 BUG = "a resume that is refused from idle is taken for success"
@@ -77,6 +83,109 @@ def test_a_test_and_a_picture_alone() -> None:
     drawn = replayed(content, as_mermaid=True)
     assert drawn.exit_code == ExitCode.WORKED
     assert drawn.stdout.startswith("sequenceDiagram\n")
+
+
+@pytest.mark.parametrize(
+    ("bug", "word", "on_stack"),
+    [
+        (BUG, r"no longer violated", False),
+        (
+            "an export is not waited for",
+            r"no longer violated: action 16, 'asked to PublishRequested', is not possible there; possible are: .*",
+            None,
+        ),
+    ],
+)
+def test_after_the_tables_were_mended_it_is_told_that_it_happens_no_more(
+    monkeypatch: pytest.MonkeyPatch, bug: str, word: str, *, on_stack: bool | None
+) -> None:
+    """The same actions on the present tables: refused by name, or nothing is violated by them; exit 0."""
+    monkeypatch.setattr(explore_changes, "_declarations", lambda: iter(["what they were"]))
+    sound = counterexample_of(bug).model_copy(update={"changes": ()})
+    content = counterexample_text(sound.model_copy(update={"tables": tables_digest()}))
+    monkeypatch.undo()
+    result = replayed(content.encode())
+    assert result.exit_code == ExitCode.WORKED, result.output
+    assert "found with other tables" in result.stdout
+    assert re.search(rf"^table engine: {word}$", result.stdout, re.MULTILINE)
+    assert re.search(rf"^transitions engine: {word}$", result.stdout, re.MULTILINE)
+    assert f"quiesce check --only '{sound.setup.name}'" in result.stdout
+    told = last_object(replayed(content.encode(), as_json=True))
+    assert (told["ok"], told["same_tables"]) == (True, False)
+    assert [replay["shown"] for replay in told["replays"]] == [False, False, on_stack]
+
+
+def test_tables_that_still_do_it_are_told_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the tables were changed elsewhere makes it no better: VIOLATED again, and exit 1."""
+    monkeypatch.setattr(explore_changes, "_declarations", lambda: iter(["what they are now"]))
+    result = replayed(counterexample_text(counterexample_of(BUG)).encode())
+    assert result.exit_code == ExitCode.FAILED
+    assert "found with other tables" in result.stdout
+    assert "table engine: VIOLATED again" in result.stdout
+
+
+def test_a_property_whose_name_says_what_it_means_says_it_once() -> None:
+    """In the text and in the picture."""
+    name = "everybody can accept work again, or is named"
+    claim = Claimed(kind=Kind.RECOVERABLE, name=name, meaning=name)
+    content = counterexample_text(counterexample_of(BUG).model_copy(update={"claim": claim})).encode()
+    for options in ({}, {"as_mermaid": True}):
+        lines = replayed(content, **options).stdout.splitlines()
+        assert any(name in line for line in lines)
+        assert all(line.count(name) <= 1 for line in lines)
+
+
+# what an option has an effect on
+
+
+def test_every_parameter_of_the_command_stands_in_the_table() -> None:
+    """One that is added has to say what it fits."""
+    command = get_command(main.app).get_command(None, "replay")  # type: ignore[attr-defined]  # a group
+    assert {parameter.name for parameter in command.params} - {"file", "help"} == set(replay_options.FITS)
+
+
+@pytest.mark.parametrize("way", Way)
+@pytest.mark.parametrize("name", replay_options.FITS)
+def test_an_option_without_effect_is_refused(name: str, way: Way, tmp_path: Path) -> None:
+    """Before anything is replayed, by name and with what it is for."""
+    written, ways = replay_options.FITS[name]
+    counterexample, fuzzed = tmp_path / "check.json", tmp_path / "fuzz.json"
+    counterexample.write_text(counterexample_text(counterexample_of(BUG)), encoding="utf-8")
+    fuzzed.write_text('{"kind": "quiesce.fuzz", "schema_version": 1}', encoding="utf-8")
+    given = {"url": "http://127.0.0.1:9", "fence": "strict", "traffic": "kit", "checkpoint_dir": str(tmp_path)}
+    option = [] if name == "url" else [written, *([given[name]] if name in given else [])]
+    option += ["QUIESCE_TOKEN"] if name == "token_variable" else []
+    url = [given["url"]] if name == "url" or way is Way.AT_URL else []
+    file = counterexample if way is Way.COUNTEREXAMPLE else fuzzed
+    if (name == "url" and way is Way.IN_PROCESS) or (name == "as_pytest" and way is Way.COUNTEREXAMPLE):
+        return  # a URL makes another way of it; a test is printed (above)
+    result = call("replay", str(file), *url, *option)
+    refused = f"{written} has no effect on {way.value}" in result.output
+    assert refused is (way not in ways), result.output
+    if refused:
+        assert result.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("pair", [("--pytest", "--json"), ("--mermaid", "--json"), ("--pytest", "--mermaid")])
+def test_each_prints_one_thing_and_nothing_else(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Two of them cannot both be meant."""
+    file = tmp_path / "check.json"
+    file.write_text(counterexample_text(counterexample_of(BUG)), encoding="utf-8")
+    result = call("replay", str(file), *pair)
+    assert result.exit_code == ExitCode.USAGE
+    assert "exclude each other" in result.output
+    assert unfit({"allow_restore", "url"}, Way.AT_URL).startswith("--allow-restore needs --checkpoint-dir")
+    assert unfit({"allow_restore", "checkpoint_dir", "url", "as_json"}, Way.AT_URL) == ""
+
+
+@pytest.mark.parametrize("bug", [BUG, "a lost close is taken for one that never left"])
+def test_what_a_replayed_controller_logs_is_not_told(bug: str, tmp_path: Path) -> None:
+    """It is no news of any deployment: standard error stays empty."""
+    file = tmp_path / "check.json"
+    file.write_text(counterexample_text(counterexample_of(bug)), encoding="utf-8")
+    result = call("replay", str(file))
+    assert result.exit_code == ExitCode.FAILED
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(("content", "reason"), [(b"\xff", "no UTF-8 text"), (b"{}", r"line 1: schema_version")])

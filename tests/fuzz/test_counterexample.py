@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from quiesce.fuzz.counterexample import (
 )
 from quiesce.fuzz.errors import ReplayInvalid
 from quiesce.fuzz.json_place import line_of
-from quiesce.fuzz.replay_tables import checked_text, replay_on, still_shown
+from quiesce.fuzz.replay_tables import replay_on, still_shown
 from quiesce.fuzz.telling import pytest_text, sequence_of_counterexample
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schemas" / "counterexample-1.schema.json"
@@ -37,8 +38,10 @@ TEXT = counterexample_text(counterexample_of(BUG))
 def test_what_the_search_found_is_replayed_from_the_file_on_both_engines(name: str) -> None:
     """Written, read and replayed, a counterexample shows its violation on the tables and on `transitions`."""
     found = counterexample_of(name)
-    read, replayed = checked_text(counterexample_text(found))
+    read = parse_counterexample(counterexample_text(found))
+    replayed = replay_on(read)
     assert read == found
+    assert not replayed.stopped
     assert replayed.shown
     assert [moment.action for moment in replayed.moments] == list(found.actions)
     assert replay_on(found, TransitionsEngine()) == replayed
@@ -56,7 +59,7 @@ def test_a_witness_is_a_file_as_well() -> None:
     verdict = next(verdict for verdict in explore(System(setup)).verdicts if verdict.name == "resumed")
     found = Counterexample.of(setup, verdict)
     assert found.is_witness
-    assert checked_text(counterexample_text(found))[1].shown
+    assert replay_on(parse_counterexample(counterexample_text(found))).shown
     never = next(verdict for verdict in explore(System(setup)).verdicts if verdict.kind is Kind.ALWAYS)
     with pytest.raises(ValueError, match="no trace"):
         Counterexample.of(setup, never)
@@ -86,7 +89,7 @@ def _edited(*path: str | int, to: object) -> str:
         (_edited("schema_version", to=True), "line 2: schema_version"),
         (_edited("kind", to="quiesce.fuzz"), "line 3: kind"),
         (_edited("extra", to=1), r"line \d+: extra: Extra inputs are not permitted"),
-        (_edited("tables", to="0" * 64), r"line 5: it was found with other tables"),
+        (_edited("tables", to="0" * 64), r"line \d+: the digest is that of another content"),
         (_edited("setup", "faults", "gremlins", to=1), r"line \d+: there is no class of faults 'gremlins'"),
         (_edited("setup", "faults", "abort", to=9), r"line \d+: setup.faults.abort"),
         (_edited("setup", "participants", 1, "fence", to="gym_a_coordinator"), r"line \d+: no fence 'gym_a"),
@@ -111,22 +114,33 @@ def test_a_file_of_far_too_many_bytes_is_refused(monkeypatch: pytest.MonkeyPatch
         parse_counterexample(TEXT)
 
 
-def test_an_action_that_is_not_possible_is_refused_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An action that the tables do not allow where it stands names its line and what is possible there."""
-    monkeypatch.setattr(module, "_digest", lambda _content: "0" * 64)
-    text = _edited("actions", 2, to="policy: dances")
-    text = text.replace(json.loads(TEXT)["digest"], "0" * 64)
-    line = next(number for number, line in enumerate(text.splitlines(), 1) if "dances" in line)
-    with pytest.raises(ReplayInvalid, match=rf"line {line}: action 3, 'policy: dances', is not possible there; .*open"):
-        checked_text(text)
+def test_what_is_not_possible_any_more_ends_the_replay() -> None:
+    """The actions before it are taken, it is named with what is possible there, and nothing is shown."""
+    found = counterexample_of(BUG)
+    actions = (*found.actions[:2], "policy: dances", *found.actions[2:])
+    replayed = replay_on(found.model_copy(update={"actions": actions}))
+    assert [moment.action for moment in replayed.moments] == list(actions[:2])
+    assert replayed.shown is False
+    assert re.match(r"action 3, 'policy: dances', is not possible there; possible are: .*open", replayed.stopped)
 
 
-def test_other_tables_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that was found with other tables is refused; the test that was made of it can still be asked."""
+def test_what_is_violated_on_the_way_is_shown_though_the_way_ends_elsewhere() -> None:
+    """With other tables it may come earlier than it came: every state of the way counts."""
+    found = counterexample_of(BUG)
+    longer = found.model_copy(update={"actions": (*found.actions, "nobody knows this")})
+    replayed = replay_on(longer)
+    assert replayed.shown
+    assert replayed.stopped
+
+
+def test_a_file_of_other_tables_is_read_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be replayed on those that are there now, as long as they have what it names."""
+    assert counterexample_of(BUG).is_of_these_tables
     monkeypatch.setattr(explore_changes, "_declarations", lambda: iter(["something else"]))
-    with pytest.raises(ReplayInvalid, match=r"line 5: it was found with other tables"):
-        parse_counterexample(TEXT)
+    assert not parse_counterexample(TEXT).is_of_these_tables
     assert still_shown(TEXT)
+    with pytest.raises(ReplayInvalid, match=r"is called 'peace' \(it was found with other tables, Quiesce "):
+        parse_counterexample(_edited("claim", "name", to="peace"))
 
 
 def test_lines_are_found_in_any_layout() -> None:
