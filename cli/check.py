@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from quiesce.cli.output import ExitCode, emit_json, fail
-from quiesce.cli.promela import Opinion, SecondOpinions
+from quiesce.cli.output import ExitCode, fail
+from quiesce.cli.promela import SecondOpinions
+from quiesce.cli.searches import CutShort, Search, tell_json, tell_search, tell_total
 from quiesce.cli.spin import SpinFailed, missing_programs
-from quiesce.fsm.explore import STATES_MAX, Exploration, Kind, Progress, Verdict, explore
+from quiesce.cli.stopping import Stopped, Stopping, stoppable
+from quiesce.diagrams import replace_file
+from quiesce.fsm.explore import STATES_MAX, Kind, Progress, explore
 from quiesce.fsm.explore_model import TIMES_MAX, Setup, System
-from quiesce.fsm.explore_properties import ALWAYS, SOMETIMES
 from quiesce.fsm.explore_suites import PARTICIPANTS_MAX, suite
 from quiesce.fuzz.counterexample import Counterexample, counterexample_text
 
@@ -37,44 +39,6 @@ class Variant(StrEnum):
 
 
 _Watch = Callable[[Progress], None]
-
-_MEANINGS: Final = {claim.name: claim.meaning for claim in (*ALWAYS, *SOMETIMES)}
-_WORDS: Final = {True: "holds", False: "VIOLATED", None: "undecided"}
-
-
-@dataclass(slots=True)
-class _Search:
-    """One search, how long it took, what was written of it, and what Spin says of it."""
-
-    setup: Setup
-    found: Exploration
-    took_s: float
-    files: tuple[Path, ...] = ()
-    opinion: Opinion = field(default_factory=Opinion)
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether every property holds, and nobody who was asked disagrees."""
-        return self.found.holds and not self.opinion.disagreements
-
-    @property
-    def speed(self) -> float:
-        """States a second."""
-        return self.found.states / max(self.took_s, 1e-9)
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "name": self.found.name,
-            "states": self.found.states,
-            "transitions": self.found.transitions,
-            "depth": self.found.depth,
-            "complete": self.found.complete,
-            "seconds": round(self.took_s, 3),
-            "verdicts": [_verdict_json(verdict) for verdict in self.found.verdicts],
-            "not_claimed": dict(self.setup.waives),
-            "files": [str(file) for file in self.files],
-            **self.opinion.to_json(),
-        }
 
 
 def register(app: typer.Typer) -> None:
@@ -123,31 +87,20 @@ def _check(  # noqa: PLR0913 - each is an option of the command
 
     Of states that differ only by who is who among participants that are alike, one is searched; Spin is given them all.
     Exits 0 when every property holds in every state, 1 when one is violated, a bound was hit or Spin does not agree,
-    2 when nothing was searched: no search has the words, or Spin is not installed.
+    2 when nothing was searched: no search has the words, or Spin is not installed. Ctrl-C and SIGTERM end it with what
+    was found so far, and exit with 130 and 143.
     """
-    if witnesses and counterexample_dir is None:
-        fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
-    if counterexample_dir is not None:
-        _try(counterexample_dir, as_json=as_json)
+    _check_place(counterexample_dir, witnesses=witnesses, as_json=as_json)
     found_setups = _setups(variant, times, participants=participants, pairs=pairs)
     setups = [setup for setup in found_setups if only is None or only in setup.name]
     _refuse_nothing(setups, only, spin=spin, as_json=as_json)
-    opinions = SecondOpinions(promela, with_spin=spin)
-    searches = []
-    for setup in setups:
-        system = System(setup, reduced=not (full or spin or promela))
-        searches.append(_searched(setup, system, states_max, as_json=as_json))
-        searches[-1].opinion = _asked(opinions, system, searches[-1].found, as_json=as_json)
-        if counterexample_dir is not None:
-            searches[-1].files = _write(searches[-1], counterexample_dir, witnesses=witnesses, as_json=as_json)
-        if not as_json:
-            _tell_search(searches[-1])
-    proven = all(search.is_proven for search in searches)
-    if as_json:
-        emit_json({"ok": proven, **_totals(searches), "searches": [search.to_json() for search in searches]})
-    else:
-        _tell_all(searches)
-    if not proven:
+    making = _Making(states_max, SecondOpinions(promela, with_spin=spin), counterexample_dir, witnesses)
+    systems = ((setup, System(setup, reduced=not (full or spin or promela))) for setup in setups)
+    searches, cut_short = making.all_of(systems, told=not as_json)
+    (tell_json if as_json else tell_total)(searches, len(setups), cut_short)
+    if cut_short is not None:
+        raise typer.Exit(cut_short.exit_code)
+    if not all(search.is_proven for search in searches):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -164,22 +117,12 @@ def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as
         fail(f"{needs}; without --spin the explorer proves the protocol alone", ExitCode.USAGE, as_json=as_json)
 
 
-def _searched(setup: Setup, system: System, states_max: int, *, as_json: bool) -> _Search:
-    with _shown(setup.name) as watch:
-        began_s = time.perf_counter()
-        try:
-            found = explore(system, states_max=states_max, watch=watch)
-        except MemoryError:
-            found = None  # what the search holds is let go before anything is said
-        took_s = time.perf_counter() - began_s
-    if found is None:
-        undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
-        fail(undecided, ExitCode.FAILED, as_json=as_json, type="MemoryError")
-    return _Search(setup, found, took_s)
-
-
-def _try(folder: Path, *, as_json: bool) -> None:
+def _check_place(folder: Path | None, *, witnesses: bool, as_json: bool) -> None:
     """Write there now what would be lost at the end of a long search."""
+    if folder is None:
+        if witnesses:
+            fail("--witnesses needs --counterexample-dir, where they are written", ExitCode.USAGE, as_json=as_json)
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -188,16 +131,95 @@ def _try(folder: Path, *, as_json: bool) -> None:
         fail(f"cannot write into {folder}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
 
 
-def _asked(opinions: SecondOpinions, system: System, found: Exploration, *, as_json: bool) -> Opinion:
+class _Ended(Exception):
+    """No further search is made."""
+
+    def __init__(self, cut_short: CutShort) -> None:
+        super().__init__(cut_short.reason)
+        self.cut_short = cut_short
+
+
+@dataclass
+class _Making:
+    """The making of searches, one after the other. ``stands`` says where it is, for whoever interrupts it."""
+
+    states_max: int
+    opinions: SecondOpinions
+    folder: Path | None
+    witnesses: bool
+    stopping: Stopping = field(default_factory=Stopping)
+    stands: str = "nothing yet"
+
+    def all_of(self, systems: Iterable[tuple[Setup, System]], *, told: bool) -> tuple[list[Search], CutShort | None]:
+        """Search one after the other, ``told`` as soon as it is done. Why not all of them, where that is so."""
+        searches: list[Search] = []
+        cut_short = None
+        try:
+            with stoppable() as self.stopping:
+                for setup, system in systems:
+                    searches.append(self._explored(setup, system))
+                    try:
+                        self._follow_up(searches[-1], system)
+                    finally:
+                        if told:
+                            tell_search(searches[-1])
+        except _Ended as ended:
+            cut_short = ended.cut_short
+        except Stopped as stopped:
+            left = f"{stopped.number.name} in {self.stands}; it is undecided, and so is what was not begun"
+            cut_short = CutShort(f"interrupted: {left}", stopped.exit_code, signal=stopped.number.name)
+        if cut_short is not None:
+            typer.echo(f"quiesce: {cut_short.reason}", err=True)
+        return searches, cut_short
+
+    def _follow_up(self, search: Search, system: System) -> None:
+        """What is asked for of a search besides its verdicts.
+
+        Raises:
+            _Ended: Spin failed, or something cannot be written.
+        """
+        self.stands = f"what Spin and files are given of '{search.setup.name}'"
+        try:
+            with _writing("a model"):
+                search.opinion = self.opinions.of(system, search.found)
+        except SpinFailed as error:
+            raise _Ended(CutShort(f"{search.setup.name}: {error}", kind=type(error).__name__)) from error
+        if self.folder is not None:
+            with _writing("a counterexample"):
+                search.files = _write(search, self.folder, witnesses=self.witnesses)
+
+    def _explored(self, setup: Setup, system: System) -> Search:
+        self.stands = f"'{setup.name}', at its beginning"
+        with _shown(setup.name, self.stopping) as display:
+
+            def watch(progress: Progress) -> None:
+                self.stands = f"'{setup.name}', at {progress.states:,} states and depth {progress.depth}"
+                if display is not None:
+                    display(progress)
+
+            began_s = time.perf_counter()
+            try:
+                found = explore(system, states_max=self.states_max, watch=watch)
+            except MemoryError:
+                found = None  # what the search holds is let go before anything is said
+            took_s = time.perf_counter() - began_s
+        if found is None:
+            undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
+            raise _Ended(CutShort(undecided, kind="MemoryError"))
+        return Search(setup, found, took_s)
+
+
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """End the searches with a word where ``what`` cannot be written."""
     try:
-        return opinions.of(system, found)
+        yield
     except OSError as error:
-        fail(f"cannot write a model: {error.filename}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
-    except SpinFailed as error:
-        fail(f"{found.name}: {error}", ExitCode.FAILED, as_json=as_json)
+        reason = f"cannot write {what}: {error.filename or ''}: {error.strerror or error}"
+        raise _Ended(CutShort(reason, ExitCode.USAGE, kind=type(error).__name__)) from error
 
 
-def _write(search: _Search, folder: Path, *, witnesses: bool, as_json: bool) -> tuple[Path, ...]:
+def _write(search: Search, folder: Path, *, witnesses: bool) -> tuple[Path, ...]:
     """A file for each violation, named after the search and the property, and for each witness if asked for."""
     shown = [
         verdict
@@ -207,11 +229,8 @@ def _write(search: _Search, folder: Path, *, witnesses: bool, as_json: bool) -> 
     files = []
     for verdict in shown:
         file = folder / f"{_slug(search.setup.name)}--{_slug(verdict.name)}.json"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(counterexample_text(Counterexample.of(search.setup, verdict)), encoding="utf-8")
-        except OSError as error:
-            fail(f"cannot write {file}: {error.strerror or error}", ExitCode.USAGE, as_json=as_json)
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(file, counterexample_text(Counterexample.of(search.setup, verdict)).encode())
         files.append(file)
     return tuple(files)
 
@@ -221,87 +240,23 @@ def _slug(text: str) -> str:
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[_Watch | None]:
+def _shown(name: str, stopping: Stopping) -> Iterator[_Watch | None]:
     """How far a search has come, where standard error is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
         return
-    with console.status(name) as status:
+    status = console.status(name)
 
-        def watch(progress: Progress) -> None:
-            status.update(
-                f"{name}: {progress.states:,} states, {progress.waiting:,} to look at, depth {progress.depth}"
-            )
+    def watch(progress: Progress) -> None:
+        with stopping.whole():
+            words = f"{name}: {progress.states:,} states, {progress.waiting:,} to look at, depth {progress.depth}"
+            status.update(words)
 
+    try:
+        with stopping.whole():
+            status.start()
         yield watch
-
-
-def _tell_search(search: _Search) -> None:
-    found = search.found
-    word = "holds" if found.holds else "VIOLATED" if found.violations() else "bound hit: undecided"
-    typer.echo(
-        f"{found.name}: {found.states:,} states, {found.transitions:,} transitions, depth {found.depth}, "
-        f"{search.speed:,.0f} states/s: {word}"
-    )
-    for verdict in found.violations():
-        typer.echo(f"  {verdict}: {_MEANINGS.get(verdict.name, verdict.kind.value)}")
-        for number, action in enumerate(verdict.trace or (), start=1):
-            typer.echo(f"    {number:3}. {action}")
-    for line in (*(f"written: {file}" for file in search.files), *search.opinion.lines()):
-        typer.echo(f"  {line}")
-
-
-def _tell_all(searches: Sequence[_Search]) -> None:
-    typer.echo("")
-    for (kind, name), verdicts in _by_property(searches).items():
-        held = sum(verdict.holds is True for verdict in verdicts)
-        worst = False if any(verdict.holds is False for verdict in verdicts) else None if held < len(verdicts) else True
-        meaning = f": {_MEANINGS[name]}" if name in _MEANINGS else ""
-        typer.echo(f"{_WORDS[worst]:9}  {kind.value:11}  {name} ({held} of {len(verdicts)} searches){meaning}")
-    for name, reason, count in _not_claimed(searches):
-        typer.echo(f"not claimed  {name} ({count} of {len(searches)} searches): {reason}")
-    totals = _totals(searches)
-    bounded = sum(not search.found.complete for search in searches)
-    end = f"; {bounded} searches were bounded before they saw everything" if bounded else ""
-    typer.echo(
-        f"\n{totals['states']:,} states and {totals['transitions']:,} transitions in {len(searches)} searches, depth "
-        f"{totals['depth']}, {totals['states_per_s']:,} states/s, {totals['seconds']} s{end}"
-    )
-    asked = [search for search in searches if search.opinion.run is not None]
-    if asked:
-        agreed = sum(not search.opinion.disagreements for search in asked)
-        typer.echo(f"Spin agrees on {agreed} of {len(asked)} searches: states, transitions and verdicts")
-
-
-def _by_property(searches: Sequence[_Search]) -> Mapping[tuple[Kind, str], list[Verdict]]:
-    """Verdicts by property: what always holds first, what is reached last."""
-    collected: dict[tuple[Kind, str], list[Verdict]] = {}
-    for verdict in (verdict for search in searches for verdict in search.found.verdicts):
-        collected.setdefault((verdict.kind, verdict.name), []).append(verdict)
-    order = (Kind.ALWAYS, Kind.NO_DEADLOCK, Kind.RECOVERABLE, Kind.SOMETIMES)
-    return dict(sorted(collected.items(), key=lambda item: order.index(item[0][0])))
-
-
-def _not_claimed(searches: Sequence[_Search]) -> list[tuple[str, str, int]]:
-    waived = [pair for search in searches for pair in search.setup.waives.items()]
-    return [(name, reason, waived.count((name, reason))) for name, reason in sorted(set(waived))]
-
-
-def _totals(searches: Sequence[_Search]) -> dict[str, int | float | bool]:
-    states = sum(search.found.states for search in searches)
-    seconds = sum(search.took_s for search in searches)
-    return {
-        "states": states,
-        "transitions": sum(search.found.transitions for search in searches),
-        "depth": max(search.found.depth for search in searches),
-        "complete": all(search.found.complete for search in searches),
-        "seconds": round(seconds, 3),
-        "states_per_s": round(states / max(seconds, 1e-9)),
-    }
-
-
-def _verdict_json(verdict: Verdict) -> dict[str, object]:
-    shown = verdict.holds is False and verdict.trace is not None
-    trace = {"trace": list(verdict.trace or ())} if shown else {}
-    return {"name": verdict.name, "kind": verdict.kind.value, "holds": verdict.holds, **trace}
+    finally:
+        with stopping.whole():
+            status.stop()

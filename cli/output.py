@@ -34,9 +34,9 @@ def emit_json(result: Mapping[str, object]) -> None:
     typer.echo(json.dumps(result, ensure_ascii=False, allow_nan=False))
 
 
-def counted(number: int, what: str) -> str:
-    """``1 snapshot``, ``2 snapshots``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def counted(number: int, what: str, several: str = "") -> str:
+    """``1 snapshot``, ``2 snapshots``; ``several`` where an s is not enough."""
+    return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
 def fail(message: str, code: ExitCode, *, as_json: bool = False, **details: object) -> NoReturn:

@@ -47,11 +47,16 @@ beside `told_event` and `s0_to`, `s1_to`, ... in the model name, and 1 where the
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What became of one search's model: where it is, what Spin saw, where Spin does not agree."""
+    """What became of one search's model: where it is, what Spin saw, where Spin does not agree.
+
+    ``not_asked`` says why there is no model, and so nothing for Spin to be run on; empty where there is one, or none
+    was asked for.
+    """
 
     file: Path | None = None
     run: SpinRun | None = None
     disagreements: tuple[str, ...] = ()
+    not_asked: str = ""
 
     def to_json(self) -> dict[str, object]:
         """A plain mapping, without what was not asked for."""
@@ -65,7 +70,7 @@ class Opinion:
         return {
             **({"model": str(self.file)} if self.file else {}),
             **({"spin": spin} if spin else {}),
-            **({} if spin or not self.disagreements else {"no_model": self.disagreements[0]}),
+            **({"no_model": self.not_asked} if self.not_asked else {}),
         }
 
     def lines(self) -> tuple[str, ...]:
@@ -77,6 +82,8 @@ class Opinion:
             found.append(
                 f"Spin {word}: {self.run.states:,} states, {self.run.transitions:,} transitions, {speed:,.0f} states/s"
             )
+        if self.not_asked:
+            found.append(f"no model was made, so Spin was not run and nothing is compared: {self.not_asked}")
         return (*found, *self.disagreements)
 
 
@@ -89,7 +96,7 @@ class SecondOpinions:
     _written: list[tuple[Path, Exploration]] = field(default_factory=list)
 
     def of(self, system: System, found: Exploration) -> Opinion:
-        """What is asked for of one search. A search that gives no model is a disagreement that says why.
+        """What is asked for of one search; of one that gives no model, why.
 
         Raises:
             OSError: the model cannot be written.
@@ -100,7 +107,7 @@ class SecondOpinions:
         try:
             model = emit_model(system, found)
         except ModelNotEmitted as error:
-            return Opinion(disagreements=(str(error),))
+            return Opinion(not_asked=str(error).removeprefix(f"{found.name}: "))
         file = None if self.folder is None else self._write(self.folder, model, found)
         if not self.with_spin:
             return Opinion(file)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 import typer
@@ -13,11 +19,14 @@ from support.pinned_states import PINNED
 from typer.testing import CliRunner, Result
 
 from quiesce.cli import check
-from quiesce.fsm.explore import Progress
-from quiesce.fsm.explore_model import Setup
+from quiesce.cli.stopping import Stopped, Stopping
+from quiesce.fsm.explore import Exploration, Progress, explore
+from quiesce.fsm.explore_model import Setup, System
 from quiesce.fsm.explore_properties import ALWAYS
 from quiesce.fsm.explore_suites import SUITES, suite
 
+HIDE: Final = b"\x1b[?25l"
+SHOW: Final = b"\x1b[?25h"
 FIRST = suite("strict")[0]
 DUPLICATE = next(setup for setup in suite("gym_a_single") if setup.name.endswith("cut, duplicate"))
 
@@ -56,9 +65,9 @@ def test_a_proof_says_how_much_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{FIRST.name}: {states:,} states, {transitions:,} transitions, depth {depth}, " in result.stdout
     assert "states/s: holds" in result.stdout
     for claim in ALWAYS:
-        assert f"holds      always       {claim.name} (1 of 1 searches): {claim.meaning}" in result.stdout
+        assert f"holds      always       {claim.name} (1 of 1 search): {claim.meaning}" in result.stdout
     assert "holds      recoverable  everybody can accept work again, or is named" in result.stdout
-    assert f"{states:,} states and {transitions:,} transitions in 1 searches" in result.stdout
+    assert f"{states:,} states and {transitions:,} transitions in 1 search" in result.stdout
 
 
 def test_without_a_variant_all_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +93,7 @@ def test_a_violation_is_shown_as_a_list_of_actions(monkeypatch: pytest.MonkeyPat
     assert "always settled_takes_next_cut: violated: whoever is reported open has a fence" in result.stdout
     assert "      1. asked to Begin" in result.stdout
     assert "agent: close arrives, and will again" in result.stdout
-    assert "VIOLATED   always       settled_takes_next_cut (0 of 1 searches)" in result.stdout
+    assert "VIOLATED   always       settled_takes_next_cut (0 of 1 search)" in result.stdout
     found = last_object(run("--variant", "gym_a_single", "--json"))
     assert found["ok"] is False
     violated = [verdict for verdict in found["searches"][0]["verdicts"] if verdict["holds"] is False]
@@ -97,7 +106,7 @@ def test_what_is_not_claimed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     search_only(monkeypatch, DUPLICATE)
     result = run("--variant", "gym_a_single")
     assert result.exit_code == 0
-    assert "not claimed  settled_takes_next_cut (1 of 1 searches): a second delivery" in result.stdout
+    assert "not claimed  settled_takes_next_cut (1 of 1 search): a second delivery" in result.stdout
     assert "always       settled_takes_next_cut" not in result.stdout
 
 
@@ -107,7 +116,7 @@ def test_a_bound_that_is_hit_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> Non
     result = run("--variant", "strict", "--states-max", "100")
     assert result.exit_code == 1
     assert "bound hit: undecided" in result.stdout
-    assert "1 searches were bounded before they saw everything" in result.stdout
+    assert "1 search was bounded before everything was seen" in result.stdout
     found = last_object(run("--variant", "strict", "--states-max", "100", "--json"))
     assert (found["ok"], found["complete"], found["states"]) == (False, False, 100)
     assert all(verdict["holds"] is not False for verdict in found["searches"][0]["verdicts"])
@@ -161,7 +170,7 @@ def test_a_terminal_sees_how_far_the_search_is(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
-    with check._shown("a search") as watch:
+    with check._shown("a search", Stopping()) as watch:
         assert watch is not None
         watch(Progress(states=1_234, waiting=56, depth=7))
     captured = capsys.readouterr()
@@ -172,7 +181,7 @@ def test_a_terminal_sees_how_far_the_search_is(
 def test_elsewhere_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pipe or a log there is no progress."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    with check._shown("a search") as watch:
+    with check._shown("a search", Stopping()) as watch:
         assert watch is None
 
 
@@ -198,3 +207,116 @@ def test_a_full_memory_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 1
     assert last_object(result)["type"] == "MemoryError"
     assert "undecided, the memory is full; bound the search with --states-max" in result.stderr
+
+
+# cut short
+
+
+def stopping_at(monkeypatch: pytest.MonkeyPatch, setup: Setup, number: signal.Signals) -> None:
+    """Let this process get a signal while the set-up is searched, as from outside."""
+
+    def explored(system: System, **options: Any) -> Exploration:  # noqa: ANN401 - what explore takes
+        if system.name == setup.name:
+            options["watch"](Progress(states=1_234, waiting=1, depth=5))
+            os.kill(os.getpid(), number)
+        return explore(system, **options)
+
+    monkeypatch.setattr(check, "explore", explored)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_found_before_a_signal_is_told(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """The searches that were made, that they prove nothing, and where it was; the exit code is the shells'."""
+    search_only(monkeypatch, replace(DUPLICATE, waives={}), FIRST)
+    stopping_at(monkeypatch, FIRST, number)
+    result = run("--variant", "strict")
+    assert result.exit_code == 128 + number
+    assert "VIOLATED   always       settled_takes_next_cut (0 of 1 search)" in result.stdout
+    assert "so far     always       quiesced_before_export (1 of 1 search)" in result.stdout
+    assert "holds  " not in result.stdout
+    assert result.stdout.endswith("interrupted after 1 of 2 searches: these are bounds, not proofs\n")
+    assert (
+        f"interrupted: {number.name} in '{FIRST.name}', at 1,234 states and depth 5; it is undecided" in result.stderr
+    )
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_same_as_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no search was made to its end; without a signal the member is null."""
+    search_only(monkeypatch, FIRST)
+    assert last_object(run("--variant", "strict", "--json"))["interrupted"] is None
+    stopping_at(monkeypatch, FIRST, signal.SIGTERM)
+    found = last_object(run("--variant", "strict", "--json"))
+    assert (found["ok"], found["complete"], found["interrupted"]) == (False, False, "SIGTERM")
+    assert (found["searches"], found["searches_wanted"], found["depth"]) == ([], 1, 0)
+
+
+def test_a_command_that_is_stopped_in_a_terminal_shows_the_cursor_again() -> None:
+    """As a process of its own, on a terminal: SIGTERM, exit 143, and what hid the cursor has shown it."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "quiesce.cli.main", "check", "--variant", "mixed", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+    )
+    os.close(theirs)
+    screen = b""
+    while HIDE not in screen:
+        screen += os.read(ours, 4096)
+    child.send_signal(signal.SIGTERM)
+    with suppress(OSError):  # the other end has gone
+        while more := os.read(ours, 4096):
+            screen += more
+    out, _ = child.communicate(timeout=60)
+    os.close(ours)
+    assert child.returncode == 143
+    assert json.loads(out.splitlines()[-1])["interrupted"] == "SIGTERM"
+    assert screen.rindex(SHOW) > screen.rindex(HIDE)
+
+
+def test_a_signal_waits_for_what_must_be_whole() -> None:
+    """A display that is set up half could not be taken down again."""
+    stopping = Stopping()
+    done: list[str] = []
+
+    def displayed() -> None:
+        with stopping.whole():
+            with stopping.whole():
+                stopping.come(signal.SIGTERM)
+                done.append("inner")
+            done.append("outer")
+
+    with pytest.raises(Stopped):
+        displayed()
+    assert done == ["inner", "outer"]
+    with pytest.raises(Stopped):
+        stopping.come(signal.SIGINT)
+
+
+def test_what_was_found_before_the_memory_was_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before a signal, and before Spin or the disk fails."""
+
+    def explored(system: System, **options: Any) -> Exploration:  # noqa: ANN401 - what explore takes
+        if system.name == DUPLICATE.name:
+            raise MemoryError
+        return explore(system, **options)
+
+    search_only(monkeypatch, FIRST, DUPLICATE)
+    monkeypatch.setattr(check, "explore", explored)
+    result = run("--variant", "strict")
+    assert result.exit_code == 1
+    assert f"{FIRST.name}: " in result.stdout
+    assert "interrupted after 1 of 2 searches: these are bounds, not proofs" in result.stdout
+
+
+def test_what_is_never_reached_is_said_to_have_no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A property of which some state must be: how many were seen, and why there is no file."""
+    search_only(monkeypatch, replace(FIRST, expects=("healed",)))
+    result = run("--variant", "strict", "--counterexample-dir", str(tmp_path))
+    assert result.exit_code == 1
+    states = f"{PINNED[FIRST.name][0]:,} states"
+    assert "  sometimes healed: violated: " in result.stdout
+    assert f"never reached in {states}, though the search is made to reach it (what never happens" in result.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -209,8 +209,21 @@ def test_a_bounded_search_gives_no_model_and_says_why(monkeypatch: pytest.Monkey
     search_only(monkeypatch, SMALL)
     result = run("--variant", "strict", "--states-max", "20", "--promela", str(tmp_path))
     assert result.exit_code == 1
-    assert "the search ended before it had seen everything" in result.stdout
+    assert "  no model was made, so Spin was not run and nothing is compared: the search ended before" in result.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bounded_search_says_that_spin_was_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the search, in the total and in the object: whoever asked for a second opinion did not get one."""
+    search_only(monkeypatch, SMALL)
+    monkeypatch.setattr(check, "missing_programs", lambda: ())
+    result = run("--variant", "strict", "--spin", "--states-max", "20")
+    assert result.exit_code == 1
+    assert "Spin was not asked about 1 search, so nothing is compared: the search ended before" in result.stdout
+    assert "Spin agrees" not in result.stdout
+    said = last_object(run("--variant", "strict", "--spin", "--states-max", "20", "--json"))["searches"][0]
+    assert "spin" not in said
+    assert "let it see more states" in said["no_model"]
 
 
 @needs_spin
@@ -221,7 +234,7 @@ def test_spin_agrees_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> N
     result = run("--variant", "strict", "--spin")
     assert result.exit_code == 0, result.output
     assert f"  Spin agrees: {states:,} states, {transitions:,} transitions, " in result.stdout
-    assert "Spin agrees on 1 of 1 searches" in result.stdout
+    assert "Spin agrees on 1 of 1 search" in result.stdout
     said = last_object(run("--variant", "strict", "--spin", "--json"))["searches"][0]["spin"]
     assert (said["states"], said["transitions"], said["agrees"]) == (states, transitions, True)
 
@@ -235,7 +248,7 @@ def test_a_disagreement_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> No
     assert result.exit_code == 1
     assert "Spin disagrees" in result.stdout
     assert f"the explorer has {PINNED[SMALL.name][0]:,} states, Spin 1,018" in result.stdout
-    assert "Spin agrees on 0 of 1 searches" in result.stdout
+    assert "Spin agrees on 0 of 1 search" in result.stdout
 
 
 def test_a_spin_that_fails_is_told_with_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
