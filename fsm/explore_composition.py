@@ -6,7 +6,7 @@ comes to, and a test holds the two against each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from quiesce.fsm import messages as m
@@ -14,13 +14,13 @@ from quiesce.fsm.explore_controller import Controller, Moved
 from quiesce.fsm.explore_packing import Fields, price
 from quiesce.fsm.explore_participant import SiteAutomaton
 from quiesce.fsm.explore_parts import NOTHING, Numbered, SitePart
-from quiesce.fsm.explore_properties import PUBLISHED_WHOLE, QUIESCED_BEFORE_EXPORT, USED_UP_IDS_STAY_SO
+from quiesce.fsm.explore_properties import PUBLISHED_WHOLE, QUIESCED_BEFORE_EXPORT, USED_UP_IDS_STAY_SO, turns
 from quiesce.fsm.explore_setup import Setup
 from quiesce.fsm.explore_site import Fault, Past, Sight, Site
 from quiesce.fsm.explore_symmetry import alike
 from quiesce.fsm.explore_tables import Local, Move, Told
 from quiesce.fsm.fence import FenceState
-from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.tables.phases import PHASE_OF
 from quiesce.fsm.vocabulary import Phase, Role
 
 __all__ = ["Composition", "Taken"]
@@ -40,6 +40,7 @@ class Composition:
         controllers: the controller's states by number.
         parts: the participants, in the plan's order.
         cut, exporting: places of those who are closed for a cut, and of those who export.
+        turns: the order of each phase that has one beside that of reopening.
         groups: places of participants that are alike.
     """
 
@@ -57,6 +58,7 @@ class Composition:
         specs = setup.controller.plan.members
         self.cut = tuple(place for place, spec in enumerate(specs) if Phase.PREPARE in spec.phases)
         self.exporting = tuple(place for place, spec in enumerate(specs) if Phase.COMMIT in spec.phases)
+        self.turns = turns(setup.controller.plan)
         self.told: dict[int, tuple[Told, ...]] = {}
         self.moves: dict[tuple[int, int], tuple[Move, ...]] = {}
 
@@ -82,7 +84,7 @@ class Composition:
         after[place + 1] = step.target
         after[-2] -= step.cost
         if step.sight is not None:
-            after[-1] |= self._judged(step.sight, fields)
+            after[-1] |= self._judged(step.sight, fields, place)
         if step.event == NOTHING:
             yield Taken(step.action, after)
         else:
@@ -149,27 +151,45 @@ class Composition:
         """Whether nothing of ours can run on at ``place``; true of no place."""
         return place == NOTHING or self.parts[place].marks(fields[place + 1]).quiet
 
-    def is_committing(self, number: int) -> bool:
-        """Whether this state of the controller is one in which exports count."""
-        return self.controllers.values[number].core.transaction is TransactionState.COMMITTING
+    def is_judged(self, step: Local, place: int) -> bool:
+        """Whether a step of the site at ``place`` can break what ties sites to each other, or a site to its past."""
+        sight = step.sight
+        return sight is not None and (
+            sight.finished_id_closes
+            or sight.begins is Phase.COMMIT
+            or any(turn.phase is sight.begins and turn.earlier[place] for turn in self.turns)
+        )
+
+    def runs(self, number: int, phase: Phase) -> bool:
+        """Whether this state of the controller is one in which what begins in ``phase`` counts.
+
+        What arrives when its cut or restore is being undone is for nothing and hurts nobody.
+        """
+        return PHASE_OF.get(self.controllers.values[number].core.transaction) is phase
 
     def published(self, number: int) -> int:
         """The controller's state once the world has the snapshot."""
         return self.controllers.number(self.controllers.values[number]._replace(published=True))
 
-    def _judged(self, sight: Sight, fields: Fields) -> int:
+    def _judged(self, sight: Sight, fields: Fields, place: int) -> int:
         bits = USED_UP_IDS_STAY_SO if sight.finished_id_closes else 0
-        # an export that arrives when its cut is being undone is for nothing and hurts nobody
-        if sight.export_begins and self.is_committing(fields[0]) and not self._is_quiesced(fields):
+        if sight.begins is None or not self.runs(fields[0], sight.begins):
+            return bits
+        if sight.begins is Phase.COMMIT and not self._is_quiesced(fields):
             bits |= QUIESCED_BEFORE_EXPORT
+        for turn in self.turns:
+            if turn.phase is sight.begins and not self._have(turn.mark, fields, turn.earlier[place]):
+                bits |= turn.violation
         return bits
 
+    def _have(self, mark: str, fields: Fields, places: Iterable[int]) -> bool:
+        return all(getattr(self.parts[place].marks(fields[place + 1]), mark) for place in places)
+
     def _is_whole(self, fields: Fields) -> bool:
-        exported = all(self.parts[place].marks(fields[place + 1]).exported for place in self.exporting)
-        return exported and self._is_quiesced(fields)
+        return self._have("exported", fields, self.exporting) and self._is_quiesced(fields)
 
     def _is_quiesced(self, fields: Fields) -> bool:
-        return all(self.parts[place].marks(fields[place + 1]).quiesced for place in self.cut)
+        return self._have("quiesced", fields, self.cut)
 
     def _first(self, automaton: SiteAutomaton) -> Site:
         past = Past() if automaton.restarts else None

@@ -180,7 +180,7 @@ class Expansions:
                     packing.moved(place, number, step.target) - cost,
                     step.event,
                     step.target,
-                    None if step.sight is None else (place, step),
+                    (place, step) if self._composition.is_judged(step, place) else None,
                 )
                 for step in self._composition.parts[place].steps(number)
                 if not step.need or packing.budget(step.need)

@@ -104,10 +104,14 @@ class System:
             published={
                 number: found.published(number) for number in looked_at if any(t.publishes for t in found.told[number])
             },
-            committing=frozenset(number for number in looked_at if found.is_committing(number)),
+            running={
+                turn.phase: frozenset(number for number in looked_at if found.runs(number, turn.phase))
+                for turn in found.turns
+            },
             marks={number: self._controller_marks(number) for number in looked_at},
             cut=found.cut,
             exporting=found.exporting,
+            turns=found.turns,
             parts=tuple(part.tables() for part in found.parts),
         )
 

@@ -20,7 +20,7 @@ TIMES_MAX: Final = (1 << DIGIT_BITS) - 1
 Fields = list[int]
 """Controller, one number for each site, budgets (two bits a class of faults, by its number), violations."""
 
-VIOLATION_BITS: Final = 3
+VIOLATION_BITS: Final = 6
 _TOO_MANY: Final = "a part of the system has more states than a search can number; take fewer participants or faults"
 _SITE_BITS: Final = 20
 _CONTROLLER_BITS: Final = 22

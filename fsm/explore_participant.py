@@ -33,7 +33,7 @@ from quiesce.fsm.explore_site import (
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, Handler, fence_step
 from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
 from quiesce.fsm.transaction import MemberSpec
-from quiesce.fsm.vocabulary import Outcome, Role, Verb
+from quiesce.fsm.vocabulary import Outcome, Phase, Role, Verb
 
 __all__ = ["SiteAutomaton"]
 
@@ -51,6 +51,11 @@ _ENDINGS: Final = {
 _FAILING: Final = frozenset(
     {FenceEvent.PREPARE_FAILED, FenceEvent.COMMIT_FAILED, FenceEvent.RESTORE_FAILED, FenceEvent.RESUME_FAILED}
 )
+_BEGUN_BY: Final = {
+    FenceEvent.PREPARE: Phase.PREPARE,
+    FenceEvent.COMMIT: Phase.COMMIT,
+    FenceEvent.RESTORE: Phase.RESTORE,
+}
 _NEEDS_EVERY_WORKER: Final = frozenset({FenceEvent.PREPARE_READY, FenceEvent.PREPARE_DRAINING, FenceEvent.RESUME_DONE})
 
 
@@ -315,7 +320,9 @@ def _trespasses(site: Site, signal: FenceSignal, step: FenceStep) -> bool:
 
 
 def _sight(site: Site, signal: FenceSignal, step: FenceStep) -> Sight:
+    closes = step.state.closed and not site.fence.closed
+    begun = closes if signal.event is FenceEvent.PREPARE else step.answer == "start_operation"
     return Sight(
-        export_begins=signal.event is FenceEvent.COMMIT and step.answer == "start_operation",
-        finished_id_closes=signal.id in site.fence.finished and step.state.closed and not site.fence.closed,
+        begins=_BEGUN_BY.get(signal.event) if begun else None,
+        finished_id_closes=closes and signal.id in site.fence.finished,
     )

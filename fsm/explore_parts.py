@@ -13,7 +13,7 @@ from quiesce.fsm.explore_controller import Controller
 from quiesce.fsm.explore_packing import price
 from quiesce.fsm.explore_participant import SiteAutomaton
 from quiesce.fsm.explore_properties import broken_by_site
-from quiesce.fsm.explore_site import Flight, Site, orphaned, runs_on
+from quiesce.fsm.explore_site import Flight, Past, Site, orphaned, runs_on
 from quiesce.fsm.explore_tables import Local, PartTables, SiteMarks
 from quiesce.fsm.tables.fence import FenceEvent
 
@@ -93,14 +93,15 @@ class SitePart:
         known = self._marks.get(number)
         if known is None:
             site = self.sites.values[number]
-            # a process that died after it was read at the cut took nothing with it that is not exported, or refused
-            gone, exported = (False, False)
-            if site.past is not None:
-                gone, exported = site.past.restarted and site.past.shown, site.past.exported
+            past = site.past or Past()
             known = self._marks[number] = SiteMarks(
-                gone or (site.fence.closed and not site.work),
-                exported or site.fence.record(0, FenceEvent.COMMIT) is not None,
-                not runs_on(self.automaton.spec, site),
+                # a process that died after it was read at the cut took nothing with it that is not exported, or refused
+                quiesced=(past.restarted and past.shown) or (site.fence.closed and not site.work),
+                closed=past.restarted or site.fence.closed,
+                drained=past.restarted or (site.fence.closed and not site.work),
+                exported=past.exported or site.fence.record(0, FenceEvent.COMMIT) is not None,
+                imported=past.restarted or site.fence.record(0, FenceEvent.RESTORE) is not None,
+                quiet=not runs_on(self.automaton.spec, site),
             )
         return known
 

@@ -20,7 +20,7 @@ from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.explore import Exploration
 from quiesce.fsm.explore_model import System
 from quiesce.fsm.explore_site import Flight
-from quiesce.fsm.explore_tables import Local, Move, PartTables, SystemTables, Told
+from quiesce.fsm.explore_tables import Local, Move, PartTables, SiteMarks, SystemTables, Told
 from quiesce.fsm.promela_composition import Shape, composition
 from quiesce.fsm.promela_text import NOTHING, Sparse, array, comment, flat
 
@@ -135,6 +135,7 @@ class _Emitted:
             sometimes=self.tables.sometimes,
             cut=self.tables.cut,
             exporting=self.tables.exporting,
+            turns=self.tables.turns,
             steps=[_longest(steps) for steps in self.steps],
             told=_longest(self.told),
             alternatives=_longest(self.moves),
@@ -151,7 +152,8 @@ class _Emitted:
         yield from array("told_orphans", [step.orphans for step in told])
         yield from array("told_waits", [_number(step.waits_for) for step in told])
         yield from array("c_published", _column(self.tables.published, self.controllers, NOTHING))
-        yield from array("c_committing", [number in self.tables.committing for number in range(self.controllers)])
+        for phase, numbers in self.tables.running.items():
+            yield from array(f"c_in_{phase}", [number in numbers for number in range(self.controllers)])
         for name in ("broken", "reached", "rests"):
             marks = {number: int(getattr(mark, name)) for number, mark in self.tables.marks.items()}
             yield from array(f"c_{name}", _column(marks, self.controllers))
@@ -183,9 +185,11 @@ class _Emitted:
         yield from array(f"{s}_to", [step.target for step in steps], [step.action for step in steps])
         yield from array(f"{s}_need", [step.need for step in steps])
         yield from array(f"{s}_tells", [_number(step.event) for step in steps])
-        yield from array(f"{s}_exports", [bool(step.sight and step.sight.export_begins) for step in steps])
+        for turn in self.tables.turns:
+            first = [bool(step.sight and step.sight.begins is turn.phase) for step in steps]
+            yield from array(f"{s}_begins_{turn.phase}", first)
         yield from array(f"{s}_reuses", [bool(step.sight and step.sight.finished_id_closes) for step in steps])
-        for name in ("quiesced", "exported", "quiet"):
+        for name in SiteMarks._fields:
             marks = {number: int(getattr(mark, name)) for number, mark in part.marks.items()}
             yield from array(f"{s}_{name}", _column(marks, size))
         yield from array(f"{s}_orphaned", _column(part.orphaned, size, NOTHING))

@@ -1,7 +1,7 @@
 """What must hold in every state of the composed system, and what some state must have.
 
 Most are decided from the controller and one site at a time, so that a verdict is found once for each pair that occurs.
-Three are seen only in a step, since they tie sites to each other or a site to its past; their names are here as well.
+Six are seen only in a step, since they tie sites to each other or a site to its past; their names are here as well.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from quiesce.fsm import messages as m
 from quiesce.fsm.explore_answers import reading
 from quiesce.fsm.explore_controller import Controller
 from quiesce.fsm.explore_site import Flight, Site, is_unsettled, mixes_ids
+from quiesce.fsm.explore_tables import Turn
 from quiesce.fsm.tables.participant import ParticipantState
+from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TransactionState
-from quiesce.fsm.transaction import State, is_owed
+from quiesce.fsm.transaction import Plan, State, is_owed
 from quiesce.fsm.vocabulary import Outcome, Phase, Role, Verb
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "broken_by_site",
     "is_over",
     "seen_in",
+    "turns",
 ]
 
 
@@ -44,6 +47,9 @@ ALWAYS: Final = (
     Claim("quiesced_before_export", "an export begins only while every participant of the cut is closed and drained"),
     Claim("published_whole", "what is published has everyone's export, and everyone is still quiesced"),
     Claim("used_up_ids_stay_so", "an id that was used up never closes a participant again"),
+    Claim("closed_in_order", "policies, then agents, then resources close for a cut: each once everybody before has"),
+    Claim("exported_in_order", "agents, then policies, then resources export: each begins once everybody before has"),
+    Claim("imported_in_order", "policies, then agents, then resources are restored: each once everybody before is"),
     Claim("never_published_and_aborted", "a snapshot that stands is never undone"),
     Claim("restore_undone_by_request", "what was imported is opened by its release or by an explicit abort alone"),
     Claim("doubt_has_a_name", "in doubt names somebody, and a finished transaction owes nobody anything"),
@@ -90,6 +96,14 @@ _BIT: Final[Mapping[str, int]] = {claim.name: 1 << place for place, claim in enu
 QUIESCED_BEFORE_EXPORT: Final = _BIT["quiesced_before_export"]
 PUBLISHED_WHOLE: Final = _BIT["published_whole"]
 USED_UP_IDS_STAY_SO: Final = _BIT["used_up_ids_stay_so"]
+_POLICIES_FIRST: Final = (Role.POLICY, Role.AGENT, Role.RESOURCES)
+_AGENTS_FIRST: Final = (Role.AGENT, Role.POLICY, Role.RESOURCES)
+_ORDERS: Final = (
+    (Phase.PREPARE, "closed", _POLICIES_FIRST, _BIT["closed_in_order"]),
+    (Phase.COMMIT, "exported", _AGENTS_FIRST, _BIT["exported_in_order"]),
+    (Phase.RESTORE, "imported", _POLICIES_FIRST, _BIT["imported_in_order"]),
+)
+"""Whose turn is when (wire-protocol 5); told here once more, since PHASES is what is held against it."""
 
 _S = TransactionState
 _SETTLED: Final = frozenset({ParticipantState.RESUMED, ParticipantState.ABORTED})
@@ -111,6 +125,23 @@ _CONVERSING: Final = (
     }
 )
 _WAITING: Final = frozenset({ReleaseState.AWAITING_OUTSTANDING, ReleaseState.SETTLING})
+
+
+def turns(plan: Plan) -> tuple[Turn, ...]:
+    """The order of closing, exporting and importing, for the participants of a plan."""
+    drained = plan.drain is DrainMode.POLICIES_FIRST
+    return tuple(
+        Turn(phase, "drained" if drained and mark == "closed" else mark, bit, _earlier(plan, phase, order))
+        for phase, mark, order, bit in _ORDERS
+    )
+
+
+def _earlier(plan: Plan, phase: Phase, order: tuple[Role, ...]) -> tuple[tuple[int, ...], ...]:
+    taking_part = [(place, spec.role) for place, spec in enumerate(plan.members) if phase in spec.phases]
+    return tuple(
+        tuple(place for place, role in taking_part if spec.role in order and role in order[: order.index(spec.role)])
+        for spec in plan.members
+    )
 
 
 def is_over(controller: Controller) -> bool:

@@ -10,7 +10,7 @@ from quiesce.fsm.explore_answers import event_of
 from quiesce.fsm.fence import FenceState, Handler
 from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.fsm.transaction import MemberSpec
-from quiesce.fsm.vocabulary import Outcome, Verb
+from quiesce.fsm.vocabulary import Outcome, Phase, Verb
 
 __all__ = [
     "CLIENTLESS",
@@ -147,9 +147,12 @@ class Site(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What a step of a site does that concerns the whole: nothing of it is known to the controller."""
+    """What a step of a site does that concerns the whole: nothing of it is known to the controller.
 
-    export_begins: bool = False
+    ``begins`` is the phase whose work begins here: an open participant closes, an export or an import starts.
+    """
+
+    begins: Phase | None = None
     finished_id_closes: bool = False
 
 

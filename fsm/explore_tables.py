@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from quiesce.fsm.explore_site import Flight, Sight
+from quiesce.fsm.vocabulary import Phase
 
-__all__ = ["ControllerMarks", "Local", "Move", "PartTables", "SiteMarks", "SystemTables", "Told"]
+__all__ = ["ControllerMarks", "Local", "Move", "PartTables", "SiteMarks", "SystemTables", "Told", "Turn"]
 
 
 class Local(NamedTuple):
@@ -54,11 +55,30 @@ class Move(NamedTuple):
 
 
 class SiteMarks(NamedTuple):
-    """Whether a participant is quiesced, whether it has exported, whether nothing of ours can run on there."""
+    """Whether a participant is quiesced, how far it has come, whether nothing of ours can run on there.
+
+    Whoever is another process by now counts as having come as far as its predecessor may have.
+    """
 
     quiesced: bool
+    closed: bool
+    drained: bool
     exported: bool
+    imported: bool
     quiet: bool
+
+
+class Turn(NamedTuple):
+    """The order of a phase: who must have come how far before its work begins elsewhere.
+
+    ``mark`` is the one of ``SiteMarks`` that they must have, ``violation`` the bit where one of them has not;
+    ``earlier`` are their places, for each place.
+    """
+
+    phase: Phase
+    mark: str
+    violation: int
+    earlier: tuple[tuple[int, ...], ...]
 
 
 class ControllerMarks(NamedTuple):
@@ -94,8 +114,10 @@ class SystemTables(NamedTuple):
     """By (controller, event); the first is what happens, further ones what happens if its record fails."""
     published: Mapping[int, int]
     """The controller's state once the world has the snapshot, where a step of it publishes."""
-    committing: frozenset[int]
+    running: Mapping[Phase, frozenset[int]]
+    """States of the controller in which a phase runs whose order counts."""
     marks: Mapping[int, ControllerMarks]
     cut: tuple[int, ...]
     exporting: tuple[int, ...]
+    turns: tuple[Turn, ...]
     parts: tuple[PartTables, ...]

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from quiesce.fsm.explore_packing import VIOLATION_BITS
 from quiesce.fsm.explore_properties import PUBLISHED_WHOLE, QUIESCED_BEFORE_EXPORT, USED_UP_IDS_STAY_SO
+from quiesce.fsm.explore_tables import Turn
 from quiesce.fsm.promela_text import NOTHING
+from quiesce.fsm.vocabulary import Phase
 
 __all__ = ["ENUMERATED", "NO_DEADLOCK", "WITNESS", "Shape", "composition"]
 
@@ -22,7 +25,7 @@ WITNESS: Final = "never_{}"
 """The assertions that deny what some state must have; Spin must find each violated (with ``-DWITNESS``)."""
 
 _SHORT_MAX: Final = 32_767
-_VIOLATIONS: Final = PUBLISHED_WHOLE | QUIESCED_BEFORE_EXPORT | USED_UP_IDS_STAY_SO
+_VIOLATIONS: Final = (1 << VIOLATION_BITS) - 1
 
 
 class Shape(NamedTuple):
@@ -38,6 +41,7 @@ class Shape(NamedTuple):
     sometimes: Mapping[str, int]
     cut: Sequence[int]
     exporting: Sequence[int]
+    turns: Sequence[Turn]
     steps: Sequence[int]
     told: int
     alternatives: int
@@ -61,7 +65,13 @@ def composition(shape: Shape) -> Iterator[str]:
     orphan = "; ".join(f"s{place} = s{place}_orphaned(s{place})" for place in shape.places)
     yield _CONTROLLER.format(published_whole=PUBLISHED_WHOLE, enumerated=ENUMERATED, orphan=orphan)
     for place in shape.places:
-        yield _SITE.format(s=f"s{place}", reused=USED_UP_IDS_STAY_SO, quiesced=QUIESCED_BEFORE_EXPORT)
+        yield _SITE.format(
+            s=f"s{place}",
+            reused=USED_UP_IDS_STAY_SO,
+            commit=Phase.COMMIT,
+            quiesced=QUIESCED_BEFORE_EXPORT,
+            ordered="".join(_ordered(turn, place) for turn in shape.turns if turn.earlier[place]),
+        )
     yield from _proctype(shape)
 
 
@@ -131,7 +141,7 @@ inline {s}_step(k, a) {{
   printf("{s} %d %d\\n", t, a);
   b = b - COST({s}_need(t));
   v = ({s}_reuses(t) -> v | {reused} : v);
-  v = ({s}_exports(t) && c_committing(c) && !QUIESCED -> v | {quiesced} : v);
+  v = ({s}_begins_{commit}(t) && c_in_{commit}(c) && !QUIESCED -> v | {quiesced} : v);{ordered}
   e = {s}_tells(t);
   {s} = {s}_to(t);
   if
@@ -169,6 +179,12 @@ def _judgement(shape: Shape) -> Iterator[str]:
     yield "#ifdef WITNESS"
     yield from (f"  deny(c_reached(c) & {bit}, {WITNESS.format(name)});" for name, bit in shape.sometimes.items())
     yield "#endif\n  skip\n}"
+
+
+def _ordered(turn: Turn, place: int) -> str:
+    """The judgement of what begins at a participant before its turn."""
+    begins = f"s{place}_begins_{turn.phase}(t) && c_in_{turn.phase}(c)"
+    return f"\n  v = ({begins} && !{_all(turn.mark, turn.earlier[place])} -> v | {turn.violation} : v);"
 
 
 def _all(mark: str, places: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from quiesce.fsm.explore import Kind, Verdict, explore
 from quiesce.fsm.explore_follow import follow, shows
 from quiesce.fsm.explore_model import System
-from quiesce.fsm.explore_packing import Packing, price
+from quiesce.fsm.explore_packing import VIOLATION_BITS, Packing, price
 from quiesce.fsm.explore_site import Fault
 from quiesce.fsm.explore_suites import SUITES, suite
 from quiesce.fsm.explore_symmetry import alike
@@ -61,7 +61,7 @@ def test_a_state_is_packed_without_loss() -> None:
     budget = 2 * price(Fault.LOSS)[1] + price(Fault.RESTART)[1]
     fields = [4_000_000, 1_000_000, 7, budget, 5]
     assert packing.unpack(packing.pack(fields)) == fields
-    assert packing.pack(fields).bit_length() <= 22 + 2 * 20 + 2 * 2 + 3
+    assert packing.pack(fields).bit_length() <= 22 + 2 * 20 + 2 * 2 + VIOLATION_BITS
     for part in range(3):
         with pytest.raises(OverflowError, match="more states than a search can number"):
             packing.pack([1 << 22 if place == part else value for place, value in enumerate(fields)])

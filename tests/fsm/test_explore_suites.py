@@ -15,8 +15,16 @@ from quiesce.fsm.explore_site import Fault
 from quiesce.fsm.explore_suites import SUITES, suite
 from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.tables.phases import DrainMode
 
 SETUPS = {setup.name: setup for name in SUITES for setup in suite(name)}
+DRAINED_FIRST = (
+    "strict: policy (strict) + agent (strict), cut, loss",
+    "strict: policy (strict) + resources (strict), cut, failure",
+    "gym_a_single: policy (gym_a_single) + agent (gym_a_single), cut, duplicate",
+    "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, failure",
+    "mixed: policy (gym_a_coordinator) + agent (strict), cut, restart",
+)
 GROUPS = sorted({name.rsplit(", ", 1)[0] for name in SETUPS})
 
 
@@ -65,6 +73,16 @@ def test_every_claim_has_a_meaning_and_one_name() -> None:
     assert all(claim.meaning for claim in (*ALWAYS, *SOMETIMES))
     expected = {name for setup in SETUPS.values() for name in setup.expects}
     assert expected == {claim.name for claim in SOMETIMES}
+
+
+@pytest.mark.parametrize("name", DRAINED_FIRST)
+def test_agents_may_wait_until_the_policies_are_drained(name: str) -> None:
+    """With `policies_first` every property holds as well; that of closing then asks for policies that are drained."""
+    setup = SETUPS[name]
+    plan = replace(setup.controller.plan, drain=DrainMode.POLICIES_FIRST)
+    found = explore(System(replace(setup, controller=replace(setup.controller, plan=plan))))
+    assert found.complete
+    assert [str(verdict) for verdict in found.violations()] == []
 
 
 def test_the_live_engine_is_explored_as_well() -> None:

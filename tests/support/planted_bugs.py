@@ -94,13 +94,17 @@ def _listed(effects: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Misorder:
-    """A bug of what is no row: a wave, a joint rule, the reading of an answer. ``patches`` are exchanged by name."""
+    """A bug of what is no row: a wave, a joint rule, the reading of an answer. ``patches`` are exchanged by name.
+
+    ``drain`` is how agents are treated while policies drain, where a search of the suites has it otherwise.
+    """
 
     what: str
     patches: Mapping[str, object]
     where: str
     breaks: str
     budgets: Mapping[Fault, int] | None = None
+    drain: DrainMode = DrainMode.OVERLAPPED
 
     @property
     def is_of_the_controller(self) -> bool:
@@ -130,10 +134,12 @@ T, P, R = TransactionState, ParticipantState, ReleaseState
 TE, PE, RE = TransactionEvent, ParticipantEvent, ReleaseEvent
 
 STRICT_AGENT = "strict: policy (strict) + agent (strict), cut, {}"
+STRICT_RESOURCES = "strict: policy (strict) + resources (strict), cut, {}"
 STRICT_RESTORE = "strict: policy (strict) + resources (strict), restore, {}"
 RECORDED = "gym_a_single: policy (gym_a_single) + agent (gym_a_single), cut, {}"
 COORDINATOR = "gym_a_coordinator: policy (gym_a_coordinator) + agent (gym_a_single), cut, {}"
 
+STRICT_RESTORE_AGENT = "strict: policy (strict) + agent (strict), restore, {}"
 AGENT_RESOURCES = "mixed: agent (strict) + resources (gym_a_single), cut, {}"
 JUDGED = "strict: policy (strict) + auxiliary (strict), cut, {}"
 
@@ -157,6 +163,16 @@ def without_waiting_for(milestone: Milestone, *roles: Role) -> Callable[[PhasePl
         return replace(wave, waits_for=tuple(pair for pair in wave.waits_for if pair[1] is not milestone))
 
     return lambda plan: replace(plan, waves=tuple(hasty(wave) for wave in plan.waves))
+
+
+def until_closed(plan: PhasePlan) -> PhasePlan:
+    """Whoever waits until policies are drained waits until they are closed."""
+
+    def sooner(wave: Wave) -> Wave:
+        waits_for = tuple((role, Milestone.CLOSED if role is Role.POLICY else least) for role, least in wave.waits_for)
+        return replace(wave, waits_for=waits_for)
+
+    return replace(plan, waves=tuple(sooner(wave) for wave in plan.waves))
 
 
 def unread(plan: PhasePlan) -> PhasePlan:
@@ -562,6 +578,82 @@ BUGS: dict[str, Bug | Misorder] = {
         AGENT_RESOURCES.format("no fault"),
         "frozen_after_parked",
     ),
+    "agents are closed before the policies": Misorder(
+        "PHASES: the wave that closes agents waits for no policy",
+        waves(without_waiting_for(Milestone.CLOSED, Role.AGENT), Phase.PREPARE),
+        STRICT_AGENT.format("no fault"),
+        "closed_in_order",
+    ),
+    "resources are frozen before the policies are closed": Misorder(
+        "PHASES: the wave that closes resources waits for no policy",
+        waves(without_waiting_for(Milestone.CLOSED, Role.RESOURCES), Phase.PREPARE),
+        STRICT_RESOURCES.format("no fault"),
+        "closed_in_order",
+    ),
+    "agents are closed while the policies drain, where they must not be": Misorder(
+        "PHASES: with `policies_first` too, the wave that closes agents waits until policies are closed, not drained",
+        waves(until_closed, Phase.PREPARE),
+        STRICT_AGENT.format("no fault"),
+        "closed_in_order",
+        drain=DrainMode.POLICIES_FIRST,
+    ),
+    "a close that got lost counts as one": Bug(
+        PARTICIPANT,
+        P.UNKNOWN,
+        PE.UNANSWERED,
+        goes_to(P.DRAINING, "arm_retry"),
+        STRICT_AGENT.format("loss"),
+        "closed_in_order",
+        ("going_forward", "tries_left", "may_have_seen_a_call"),
+    ),
+    "policies export before the agents have": Misorder(
+        "PHASES: the wave of the policies' exports waits for no agent",
+        waves(without_waiting_for(Milestone.COMMITTED, Role.POLICY), Phase.COMMIT),
+        STRICT_AGENT.format("no fault"),
+        "exported_in_order",
+    ),
+    "resources export before the agents have": Misorder(
+        "PHASES: the wave of the resources' exports waits for nobody's export",
+        waves(without_waiting_for(Milestone.COMMITTED, Role.RESOURCES), Phase.COMMIT),
+        AGENT_RESOURCES.format("no fault"),
+        "exported_in_order",
+    ),
+    "an export that got lost counts as one": Bug(
+        PARTICIPANT,
+        P.PAUSED,
+        PE.UNANSWERED,
+        goes_to(P.COMMITTED, "arm_retry"),
+        STRICT_AGENT.format("loss"),
+        "exported_in_order",
+        ("going_forward", "tries_left"),
+    ),
+    "agents are restored before the policies": Misorder(
+        "PHASES: the wave that restores agents waits for no policy",
+        waves(without_waiting_for(Milestone.RESTORED, Role.AGENT), Phase.RESTORE),
+        STRICT_RESTORE_AGENT.format("no fault"),
+        "imported_in_order",
+    ),
+    "resources are restored before the policies": Misorder(
+        "PHASES: the wave that restores resources waits for nobody",
+        waves(without_waiting_for(Milestone.RESTORED, Role.RESOURCES), Phase.RESTORE),
+        STRICT_RESTORE.format("no fault"),
+        "imported_in_order",
+    ),
+    "the order of restoring is turned round": Misorder(
+        "PHASES: resources, agents, policies are restored in this order",
+        waves(backwards, Phase.RESTORE),
+        STRICT_RESTORE_AGENT.format("no fault"),
+        "imported_in_order",
+    ),
+    "an import that got lost counts as one": Bug(
+        PARTICIPANT,
+        P.UNKNOWN,
+        PE.UNANSWERED,
+        goes_to(P.RESTORED, "arm_retry"),
+        STRICT_RESTORE_AGENT.format("loss"),
+        "imported_in_order",
+        ("going_forward", "tries_left", "may_have_seen_a_call"),
+    ),
     "the judge is paused": Misorder(
         "PHASES: the wave that closes policies goes to auxiliary models as well",
         waves(pausing_the_judge, Phase.PREPARE),
@@ -605,9 +697,12 @@ def planted(bug: Bug | Misorder) -> Setup:
     """The set-up in which a bug is looked for, with the rows that it changes."""
     sound = setups()[bug.where]
     engine = ChangedEngine(bug.changed())
+    plan = sound.controller.plan
+    if isinstance(bug, Misorder):
+        plan = replace(plan, drain=bug.drain)
     return replace(
         sound,
-        controller=replace(sound.controller, engine=engine),
+        controller=replace(sound.controller, plan=plan, engine=engine),
         sites=tuple(replace(site, engine=engine) for site in sound.sites),
         budgets=sound.budgets if bug.budgets is None else bug.budgets,
     )
@@ -639,6 +734,7 @@ def doubled(setup: Setup) -> Setup:
     members = Plan(
         (first.spec, *specs),
         plan.is_restore,
+        plan.drain,
         watches_stragglers=plan.watches_stragglers,
         restarts_stragglers=plan.restarts_stragglers,
     )
