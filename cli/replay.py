@@ -39,9 +39,9 @@ from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
 
 __all__ = ["register"]
 
-
 _NOT_GIVEN = frozenset({"DEFAULT", "DEFAULT_MAP"})
 """Sources of a parameter's value that are not the user."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
@@ -183,6 +183,3 @@ def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": found.finding is None, "rule": violation.rule, "trace": lines, "outcome": outcome})
     raise typer.Exit(ExitCode.WORKED if found.finding is None else ExitCode.FAILED)
-    if found.closed:
-        code = ExitCode.IN_DOUBT
-        typer.echo(f"it could not be proven open: {found.closed}", err=as_json)
