@@ -7,12 +7,12 @@ Declare a table of your own::
 
     TABLE = Table(
         name="door", states=Door, events=Push, initial=Door.SHUT, final=frozenset(),
-        guards=(Guard("unlocked", IsTrue("unlocked"), "the lock is open"),),
+        guards=(Guard("unlocked", IsTrue("unlocked"), "the lock is open", "the lock is shut"),),
         effects=(), rows=(Row(Door.SHUT, Push.PUSH, ("unlocked",), Door.OPEN, (), "an open lock lets it swing"), ...),
     )
 
-Building it checks it (DefinitionError): known names, at most six guards a pair, at most one row for every
-verdict of the guards, every state reachable, no dead end, a deadline on every state that waits.
+Building it checks it (DefinitionError): values of the right types, known names, at most six guards a pair, at most
+one row for every verdict of the guards, every state reachable, no dead end, a deadline on every state that waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from enum import Enum
 from itertools import product
 from typing import Final, Generic, TypeVar
 
+from quiesce.fsm.declaration import check_types
 from quiesce.fsm.errors import DefinitionError
+from quiesce.fsm.guards import AllOf, AnyOf, Equal, Expression, Facts, Guard, IsTrue, IsZero, Negation
 from quiesce.fsm.vocabulary import DeadlineClass
 
 __all__ = [
@@ -44,128 +46,8 @@ __all__ = [
 
 GUARDS_A_PAIR_MAX: Final = 6
 
-Facts = Mapping[str, object]
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
-
-
-@dataclass(frozen=True, slots=True)
-class IsTrue:
-    """Holds when the fact is truthy; an absent fact is false."""
-
-    fact: str
-
-    def holds(self, facts: Facts) -> bool:
-        return bool(facts.get(self.fact))
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.fact,)
-
-    def __str__(self) -> str:
-        return self.fact
-
-
-@dataclass(frozen=True, slots=True)
-class IsZero:
-    """Holds when the fact is known and is zero; an absent fact is not zero."""
-
-    fact: str
-
-    def holds(self, facts: Facts) -> bool:
-        return facts.get(self.fact, 1) == 0
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.fact,)
-
-    def __str__(self) -> str:
-        return f"{self.fact} = 0"
-
-
-@dataclass(frozen=True, slots=True)
-class Equal:
-    """Holds when both facts are known and equal."""
-
-    left: str
-    right: str
-
-    def holds(self, facts: Facts) -> bool:
-        left = facts.get(self.left)
-        return left is not None and left == facts.get(self.right)
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.left, self.right)
-
-    def __str__(self) -> str:
-        return f"{self.left} = {self.right}"
-
-
-@dataclass(frozen=True, slots=True)
-class Negation:
-    """Holds when the inner expression does not."""
-
-    inner: Expression
-
-    def holds(self, facts: Facts) -> bool:
-        return not self.inner.holds(facts)
-
-    def reads(self) -> tuple[str, ...]:
-        return self.inner.reads()
-
-    def __str__(self) -> str:
-        return f"not ({self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf:
-    """Holds when every part holds."""
-
-    parts: tuple[Expression, ...]
-
-    def holds(self, facts: Facts) -> bool:
-        return all(part.holds(facts) for part in self.parts)
-
-    def reads(self) -> tuple[str, ...]:
-        return tuple(name for part in self.parts for name in part.reads())
-
-    def __str__(self) -> str:
-        return " and ".join(f"({part})" for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """Holds when at least one part holds."""
-
-    parts: tuple[Expression, ...]
-
-    def holds(self, facts: Facts) -> bool:
-        return any(part.holds(facts) for part in self.parts)
-
-    def reads(self) -> tuple[str, ...]:
-        return tuple(name for part in self.parts for name in part.reads())
-
-    def __str__(self) -> str:
-        return " or ".join(f"({part})" for part in self.parts)
-
-
-Expression = IsTrue | IsZero | Equal | Negation | AllOf | AnyOf
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A named condition over facts.
-
-    ``meaning`` is the sentence that is true when it holds; ``otherwise`` the one that is true when it does not,
-    and is what a refusal says.
-    """
-
-    name: str
-    test: Expression
-    meaning: str
-    otherwise: str
-
-    def reads(self) -> tuple[str, ...]:
-        """Names of the facts that the verdict depends on, each once."""
-        return tuple(dict.fromkeys(self.test.reads()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +76,7 @@ class Row(Generic[S, E]):
 
     def __str__(self) -> str:
         guards = f" [{', '.join(self.guards)}]" if self.guards else ""
-        return f"{_named(self.source)} --{_named(self.event)}{guards}--> {_named(self.target)}"
-
-
-def _named(member: object) -> object:
-    """The value of an enum member; a faulty row may hold anything else, and is to be named all the same."""
-    return member.value if isinstance(member, Enum) else repr(member)
+        return f"{self.source.value} --{self.event.value}{guards}--> {self.target.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +154,7 @@ class Table(Generic[S, E]):
     _absent: dict[tuple[S, E], Refused] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_types(self, Row)
         object.__setattr__(self, "_cells", {})
         object.__setattr__(self, "_absent", {})
         _check_vocabulary(self)
@@ -378,19 +256,15 @@ def _row_fault(table: Table[S, E], row: Row[S, E], guard_names: list[str]) -> st
     """What is wrong with one row and what to do, or None."""
     unknown_guards = [name for name in row.wants() if name not in guard_names]
     unknown_effects = [effect for effect in row.effects if effect not in table.effects]
-    members = isinstance(row.source, table.states) and isinstance(row.target, table.states)
     faults = (
         (bool(unknown_guards), f"unknown guard {unknown_guards}; declare it in the table's guards"),
         (bool(unknown_effects), f"unknown effect {unknown_effects}; declare it in the table's effects"),
         (len(row.wants()) != len(row.guards), "names a guard twice, or with its own opposite"),
-        (not row.reason, "a row needs a one-line reason"),
         (row.refusal and row.source is not row.target, "a refusal leaves the state as it was"),
         (
             row.source in table.unused_states or row.target in table.unused_states,
             "names a state that the table declares unused",
         ),
-        (not members, f"source and target must be members of {table.states.__name__}"),
-        (not isinstance(row.event, table.events), f"the event must be a member of {table.events.__name__}"),
     )
     return next((text for is_fault, text in faults if is_fault), None)
 
@@ -400,6 +274,10 @@ def _check_usage(table: Table[S, E]) -> None:
     for guard in table.guards:
         if guard.name not in read:
             raise DefinitionError(f"table {table.name}: no row reads guard '{guard.name}'; remove it")
+    if table.initial in table.unused_states:
+        raise DefinitionError(f"table {table.name}: it begins in '{table.initial.value}', which it declares unused")
+    if table.abortable_from and table.abort_event is None:
+        raise DefinitionError(f"table {table.name}: abortable_from is given without abort_event; give both or neither")
     caused = {effect for row in table.rows for effect in row.effects}
     for effect in table.effects:
         if effect not in caused:
