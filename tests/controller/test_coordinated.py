@@ -97,7 +97,7 @@ async def restored_into_fresh_servers(ground: Ground, root: Path) -> None:
 @on_every_ground(coordinated)
 async def test_without_the_model_server_it_is_refused_before_anybody_is_paused(ground: Ground, root: Path) -> None:
     """F23: it declares export_restore, and has no route for it; the error names the route and whom it was asked of."""
-    with pytest.raises(DiscoveryFailed, match=r"main/policy.*model-checkpoint/commit with 404"):
+    with pytest.raises(DiscoveryFailed, match=r"main/policy.*model-checkpoint/commit with 404.*: checkpoint_url of"):
         async with ground.controller(root, without_model_server=True):
             raise AssertionError("it cannot be cut")
     assert ground.said("policy") == ground.said("agent") == []

@@ -12,7 +12,7 @@ from typing import Final
 from quiesce.fsm.vocabulary import Phase, Role, Verb
 from quiesce.participants.dialects.base import WireCall
 from quiesce.participants.dialects.gym_a.refusals import error_code_and_detail
-from quiesce.participants.dialects.gym_a.routes import ROUTE_OF
+from quiesce.participants.dialects.gym_a.routes import MODEL_SERVER_ROUTES, ROUTE_OF
 from quiesce.participants.errors import ControlRequestError, ProtocolViolation, QuiesceError
 from quiesce.participants.excerpts import body_excerpt, printable
 
@@ -29,6 +29,8 @@ _VERBS: Final[Mapping[Phase, tuple[Verb, ...]]] = {
 MISSING: Final = frozenset({404, 405, 501})
 UNAUTHORIZED: Final = frozenset({401, 403})
 INVALID: Final = 422
+_ELSEWHERE: Final = frozenset(route.path for route in MODEL_SERVER_ROUTES if route.verb in {Verb.EXPORT, Verb.IMPORT})
+"""Routes that another process may serve: the model server beside a coordinator (4.4)."""
 
 
 def build_probes(role: Role, phases: Sequence[Phase]) -> tuple[WireCall, ...]:
@@ -50,6 +52,11 @@ def read_probe_reply(
     code, said = error_code_and_detail(headers, body)
     if status in MISSING:
         advice = "it lacks this route although it declares to support it: nobody was paused; upgrade or exclude it"
+        if probe.path in _ELSEWHERE:
+            advice += (
+                "; where another process serves commit and restore, as the model server beside a coordinator does, the "
+                "configuration names that one: checkpoint_url of this participant"
+            )
     elif status in UNAUTHORIZED:
         advice = "check the control token on both sides"
     else:
