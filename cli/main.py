@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final, TextIO, cast
@@ -13,7 +14,7 @@ from typer.main import get_command
 
 from quiesce.cli.logs import LogFormat, LogLevel, configure_logs
 from quiesce.cli.output import ExitCode, emit_json
-from quiesce.cli.standard_output import OutputLost, TellingOutput, give_up_output
+from quiesce.cli.standard_output import READER_GONE, OutputLost, TellingOutput, give_up_output
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -37,6 +38,9 @@ COMMANDS: Final = (
     "replay",
 )
 """Every command, in the order of the help text; each is ``register(app)`` of ``quiesce.cli.<command>``."""
+
+_ACTING: Final = frozenset({"checkpoint", "restore", "recover", "settle", "abort", "prune"})
+"""Commands whose doing outlasts them, also where nobody could be told of it."""
 
 
 class _Commands(TyperGroup):
@@ -95,15 +99,23 @@ def main() -> None:
         app()
     except OutputLost as lost:
         give_up_output()
-        stands = "what was done before stands; `quiesce list` and `quiesce discover` show it"
-        typer.echo(f"quiesce: {lost}; {stands}", err=True)
+        typer.echo(f"quiesce: {lost}{_what_stands(sys.argv[1:])}", err=True)
         sys.exit(ExitCode.FAILED)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            give_up_output()
+            sys.exit(READER_GONE)
         # an error of usage is met before any command could have told it in JSON
         usage = getattr(end.__context__, "format_message", None)
         if usage is not None and "--json" in sys.argv[1:]:
             emit_json({"ok": False, "error": usage(), "type": "UsageError"})
         raise
+
+
+def _what_stands(arguments: Sequence[str]) -> str:
+    """What to look at where a command has acted and could not tell of it; nothing for one that only tells."""
+    command = next((word for word in arguments if word in COMMANDS), "")
+    return "; what was done before stands; `quiesce list` and `quiesce discover` show it" if command in _ACTING else ""
 
 
 if __name__ == "__main__":

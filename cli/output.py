@@ -9,6 +9,8 @@ from typing import NoReturn
 
 import typer
 
+from quiesce.cli.standard_output import told_if_possible
+
 __all__ = ["ExitCode", "counted", "emit_json", "fail"]
 
 
@@ -41,7 +43,9 @@ def counted(number: int, what: str, several: str = "") -> str:
 
 def fail(message: str, code: ExitCode, *, as_json: bool = False, **details: object) -> NoReturn:
     """End the command: ``message`` on standard error and, if asked for, as an object with ``details`` on the output."""
-    typer.echo(f"quiesce: {message}", err=True)
+    with told_if_possible():
+        typer.echo(f"quiesce: {message}", err=True)
     if as_json:
-        emit_json({"ok": False, "error": message, **details})
+        with told_if_possible():
+            emit_json({"ok": False, "error": message, **details})
     raise typer.Exit(code)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 
 from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.standard_output import told_if_possible
 from quiesce.fsm.errors import QuiesceError
 
 __all__ = ["Interrupted", "Patience", "fail_with", "run"]
@@ -68,9 +69,11 @@ def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool)
     from quiesce.cli.failures import described, exit_code_of, notes_of, text_of  # noqa: PLC0415 - loads the controller
 
     text, notes = text_of(error), notes_of(error)
-    typer.echo("\n".join([f"quiesce: {text}", *notes]), err=True)
+    with told_if_possible():
+        typer.echo("\n".join([f"quiesce: {text}", *notes]), err=True)
     if as_json:
-        emit_json({"ok": False, "error": text, **described(error), "notes": notes})
+        with told_if_possible():
+            emit_json({"ok": False, "error": text, **described(error), "notes": notes})
     raise typer.Exit(exit_code_of(error))
 
 

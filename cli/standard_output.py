@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["OutputLost", "TellingOutput", "give_up_output"]
+__all__ = ["READER_GONE", "OutputLost", "TellingOutput", "give_up_output", "told_if_possible"]
+
+READER_GONE: Final = 141
+"""128 and the number of SIGPIPE, as shells count it: whoever read the output has gone (``| head``) before its end."""
 
 
 class OutputLost(Exception):
@@ -24,7 +29,7 @@ class OutputLost(Exception):
 class TellingOutput:
     """A text stream that raises OutputLost where the one under it raises OSError.
 
-    A reader that has gone (``| head``) stays what it is: that is no failure, and the command line library knows it.
+    A reader that has gone (``| head``) stays what it is: that is no failure, and ends the command in silence.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -46,6 +51,18 @@ class TellingOutput:
             self._stream.flush()
         except OSError as error:
             _refuse(error)
+
+
+@contextmanager
+def told_if_possible() -> Iterator[None]:
+    """Go on where whoever would be told has gone: the exit code says more than that."""
+    try:
+        yield
+    except BrokenPipeError:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # it is this one, and not standard error alone
+            give_up_output()
 
 
 def give_up_output() -> None:
