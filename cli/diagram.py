@@ -134,7 +134,11 @@ def _documents(paths: list[Path], *, compare: bool, as_json: bool) -> None:
         emit_json({"ok": True, "blocks": blocks, "changed": [str(path) for path in stale]})
     else:
         done = f"{len(stale)} changed" if stale else "all current"
-        typer.echo(f"{blocks} block{'' if blocks == 1 else 's'} in {len(paths)} documents, {done}")
+        typer.echo(f"{_counted(blocks, 'block')} in {_counted(len(paths), 'document')}, {done}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _read(path: Path, *, as_json: bool) -> str:

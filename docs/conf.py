@@ -7,13 +7,13 @@ import tomllib
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-sys.path.insert(0, str(_HERE))  # for known_names
+sys.path.insert(0, str(_HERE))  # for known_names and readable
 
 project = "Quiesce"
 version = release = tomllib.loads((_HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "known_names"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "known_names", "readable"]
 exclude_patterns = ["schemas"]
 nitpicky = True
 

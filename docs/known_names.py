@@ -9,7 +9,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel
 
@@ -109,8 +109,8 @@ def _undo_type(_app: Sphinx, what: str, _name: str, _obj: object, _options: obje
 def _readable(
     _app: Sphinx, what: str, _name: str, obj: object, _options: object, signature: str | None, returns: str | None
 ) -> tuple[str, str | None] | None:
-    """A model is made from a document, not by a call; a default like ``<factory>`` is no Python for a parser."""
-    if what == "class" and isinstance(obj, type) and issubclass(obj, BaseModel):
+    """A model is made from a document, and a protocol never; a default like ``<factory>`` is no Python for a parser."""
+    if what == "class" and isinstance(obj, type) and (issubclass(obj, BaseModel) or Protocol in obj.__bases__):
         return "", None
     if not signature or not _NO_PYTHON.search(signature):
         return None

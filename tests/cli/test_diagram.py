@@ -178,7 +178,7 @@ def test_documents_are_checked_and_made_anew(tmp_path: Path) -> None:
     assert f"quiesce diagram --update {path}" in result.stderr
     assert last_object(run("--update", str(path), "--json"))["changed"] == [str(path)]
     assert "stateDiagram-v2" in path.read_text()
-    assert "1 block in 1 documents, all current" in run("--check", str(path)).stdout
+    assert "1 block in 1 document, all current" in run("--check", str(path)).stdout
 
 
 def test_a_faulty_document_is_named_with_its_line(tmp_path: Path) -> None:
