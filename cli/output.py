@@ -41,7 +41,7 @@ def counted(number: int, what: str, several: str = "") -> str:
     return f"{number:,} {what if number == 1 else several or f'{what}s'}"
 
 
-def fail(message: str, code: ExitCode, *, as_json: bool = False, **details: object) -> NoReturn:
+def fail(message: str, code: int, *, as_json: bool = False, **details: object) -> NoReturn:
     """End the command: ``message`` on standard error and, if asked for, as an object with ``details`` on the output."""
     with told_if_possible():
         typer.echo(f"quiesce: {message}", err=True)

@@ -84,7 +84,7 @@ def stoppable() -> Iterator[Stopping]:
     try:
         yield stopping
     except Stopped as stopped:
-        typer.echo(f"quiesce: {stopped.number.name}: telling what was found; once more to leave at once", err=True)
+        typer.echo(f"quiesce: {stopped.number.name}: ending well; once more to leave at once", err=True)
         raise
     finally:
         restore()

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
 from quiesce.cli.output import ExitCode, counted, emit_json, fail
 from quiesce.cli.running import fail_with
+from quiesce.cli.stopping import Stopped, Stopping, stoppable
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.verification import SnapshotVerification
 from quiesce.fsm.errors import QuiesceError
@@ -36,9 +37,13 @@ def _verify(
         check_identity(name, field="snapshot")
         store = SnapshotStore(root_of(config, root))
         directory = store.resolve(name).directory if name == "latest" else None
-        found = _verified(store, directory.name if directory else name)
+        with stoppable() as stopping:
+            found = _verified(store, directory.name if directory else name, stopping)
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
+    except Stopped as stopped:
+        undecided = f"interrupted by {stopped.number.name}; whether {name} is good is not known"
+        fail(undecided, stopped.exit_code, as_json=as_json, type="Interrupted", interrupted=stopped.number.name)
     if not found.is_good:
         listed = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(found.problems, start=1))
         message = f"snapshot {found.wire_id} is damaged; restore another one:\n{listed}"
@@ -52,10 +57,20 @@ def _verify(
         )
 
 
-def _verified(store: SnapshotStore, name: str) -> SnapshotVerification:
+def _verified(store: SnapshotStore, name: str, stopping: Stopping) -> SnapshotVerification:
     console = Console(stderr=True)
     if not console.is_terminal:
         return store.verify(name)
-    with Progress(BarColumn(), DownloadColumn(), console=console, transient=True) as bars:
-        bar = bars.add_task("verify", total=None)
-        return store.verify(name, progress=lambda done, total: bars.update(bar, completed=done, total=total))
+    bars = Progress(BarColumn(), DownloadColumn(), console=console, transient=True)
+    bar = bars.add_task("verify", total=None)
+
+    def told(done: int, total: int) -> None:
+        bars.update(bar, completed=done, total=total)
+
+    try:
+        with stopping.whole():
+            bars.start()
+        return store.verify(name, progress=told)
+    finally:
+        with stopping.whole():
+            bars.stop()

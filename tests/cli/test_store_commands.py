@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from support.snapshots import trainer_only, tree_of
 
 from quiesce.cli import verify
 from quiesce.cli.sample_configuration import sample_configuration
+from quiesce.cli.stopping import Stopping
 from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig, load_config, parse_config
 from quiesce.controller.epoch import Holder
 from quiesce.controller.root_layout import RootLayout
@@ -187,7 +190,25 @@ def test_a_verification_shows_its_progress_on_a_terminal_only(
         monkeypatch.setenv("FORCE_COLOR", "1")
     store = SnapshotStore(root, hash_trainer_files=True)
     trainer_only(store, "hashed-00000009", label="hashed", created_at=1.0)
-    assert verify._verified(store, "hashed").is_good
+    assert verify._verified(store, "hashed", Stopping()).is_good
     shown = capsys.readouterr()
     assert ("15/15 bytes" in shown.err) is is_terminal
     assert shown.out == ""
+
+
+def test_a_verification_that_is_interrupted_says_that_nothing_is_known(
+    quiesce: Command, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """128 and the signal's number, an object on the last line, and a cursor that is shown again."""
+
+    def interrupted(*_asked: object, **_more: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(SnapshotStore, "verify", interrupted)
+    result = quiesce("verify", "a", "--root", str(root), "--json")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert last_object(result)["interrupted"] == "SIGTERM"
+    assert "interrupted by SIGTERM; whether a is good is not known" in result.stderr
+    assert result.stderr.rindex("\x1b[?25h") > result.stderr.rindex("\x1b[?25l")
