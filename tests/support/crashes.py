@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
 from quiesce.transport.port import Transport
 
-__all__ = ["VARIANTS", "CrashedCut", "CrashedRestore", "Scene", "build", "goes_on", "saved_root", "scene"]
+__all__ = ["VARIANTS", "CrashedCut", "CrashedRestore", "Scene", "build", "goes_on", "nth_token", "saved_root", "scene"]
 
 VARIANTS = tuple(FenceVariant)
 TURNS = 14
@@ -53,6 +54,12 @@ class Trainer:
         return keep(results)
 
 
+def nth_token() -> Callable[[int], str]:
+    """What to draw names from instead of chance, so that a scene that is played again is the same."""
+    numbers = itertools.count(1)
+    return lambda size: f"{next(numbers):0{2 * size}x}"
+
+
 @dataclass
 class Scene:
     """A fleet on its ground, a root, and the controllers that come one after the other."""
@@ -68,6 +75,7 @@ class Scene:
     def controller(self, doom: Doom | None = None, transport: Transport | None = None) -> Controller:
         """A controller that dies as ``doom`` has it; over ``transport`` if it is given, and then nobody hears of it."""
         doom = doom or Doom()
+        doom.scene = self
         told = self.fleet.traces.append if transport is None else _nobody_hears
         return Controller(
             self.ground._config(self.root, {}, without_model_server=False),
@@ -223,7 +231,8 @@ class CrashedRestore:
         assert len(controller.recovered) <= 1
         held = controller.unsettled
         if held is None:
-            assert all(recovered.is_settled for recovered in controller.recovered)
+            # whoever still waits for a restore is named
+            assert all(recovered.is_settled or recovered.waiting for recovered in controller.recovered)
         elif self.gives_up:
             assert held.state is TransactionState.RESTORE_FAILED
             await held.abort()

@@ -15,19 +15,21 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quiesce.controller.files import FileStatus, LocalFiles, WritableFile
 from quiesce.fsm.trace import TraceRecord
 from quiesce.transport.port import ControlReply, ControlRequest, Transport
 
 __all__ = [
+    "MOMENTS",
     "Doom",
     "Kind",
     "Moment",
     "MortalFiles",
     "MortalRecords",
     "MortalTransport",
+    "Point",
     "StoppableTransport",
     "run_mortal",
 ]
@@ -54,6 +56,14 @@ class Moment(StrEnum):
     POWER_LOSS = "after, and with it what was not synced"
 
 
+MOMENTS: Final = {
+    Kind.RECORD: (Moment.AFTER, Moment.POWER_LOSS),
+    Kind.CALL: (Moment.BEFORE, Moment.DURING, Moment.AFTER),
+    Kind.FILE: (Moment.BEFORE, Moment.DURING, Moment.AFTER, Moment.POWER_LOSS),
+}
+Point = tuple[Kind, int, Moment]
+
+
 @dataclass
 class Doom:
     """The instant: the nth record, call or file operation (from 1; 0 for never), and what was counted so far."""
@@ -66,6 +76,10 @@ class Doom:
     names: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     written: list[_MortalFile] = field(default_factory=list)
     """Files that were opened, each with how much of it is proven durable."""
+    scene: object = None
+    """Where it is lived."""
+    owned: set[asyncio.Task[Any]] = field(default_factory=set)
+    """What this life has under way; all the rest outlives it."""
 
     def __post_init__(self) -> None:
         self.struck = asyncio.Event()
@@ -80,6 +94,9 @@ class Doom:
         self.counts[kind] += 1
         self.names[kind].append(name)
         return kind is self.kind and self.counts[kind] == self.nth
+
+    def passes(self, point: Point, half: tuple[Path, bytes] | None = None) -> None:
+        """The life could end at this point, for whoever wants to look; ``half`` is what that would leave of a write."""
 
     def strike(self) -> None:
         """Now."""
@@ -101,15 +118,20 @@ class MortalTransport:
     async def send(self, request: ControlRequest) -> ControlReply:
         doom = self._doom
         is_due = doom.due(Kind.CALL, f"{request.participant} {request.call}")
+        nth = doom.counts[Kind.CALL]
+        doom.passes((Kind.CALL, nth, Moment.BEFORE))
         if is_due and doom.moment is Moment.BEFORE:
             doom.strike()
         if doom.dead:
             return await _for_ever()
         # a task of nobody: a call that has left outlives its caller
-        call = asyncio.get_running_loop().create_task(self._inner.send(request), context=Context())
+        name = f"{request.method} {request.url} {request.query} {request.body!r}"
+        call = asyncio.get_running_loop().create_task(self._inner.send(request), name=name, context=Context())
+        doom.passes((Kind.CALL, nth, Moment.DURING))
         if is_due and doom.moment is Moment.DURING:
             doom.strike()
         await asyncio.wait({call})
+        doom.passes((Kind.CALL, nth, Moment.AFTER))
         if is_due:
             doom.strike()
         return await (_for_ever() if doom.struck.is_set() else call)
@@ -134,6 +156,8 @@ class MortalRecords:
         is_due = self._doom.due(Kind.RECORD, f"{trace.machine} {trace.subject} {trace.event}")
         if not self._doom.dead:
             self._told(trace)
+        for moment in MOMENTS[Kind.RECORD]:
+            self._doom.passes((Kind.RECORD, self._doom.counts[Kind.RECORD], moment))
         if is_due:
             self._doom.strike()
 
@@ -192,15 +216,20 @@ class MortalFiles:
         if self._doom.dead:
             raise OSError(errno.EIO, "the controller is dead")
 
-    def _change(self, name: str, effect: Callable[[], object], half: Callable[[], object] | None = None) -> None:
+    def _change(self, name: str, effect: Callable[[], object], half: tuple[Path, bytes] | None = None) -> None:
         doom = self._doom
         is_due = doom.due(Kind.FILE, name)
+        nth = doom.counts[Kind.FILE]
+        for moment in (Moment.BEFORE, Moment.DURING, Moment.POWER_LOSS):
+            doom.passes((Kind.FILE, nth, moment), half if moment is Moment.DURING else None)
         if is_due and doom.moment is not Moment.AFTER:
             if doom.moment is Moment.DURING and half is not None:
-                half()
+                with half[0].open("ab") as file:
+                    file.write(half[1])
             doom.strike()
         self._look()
         effect()
+        doom.passes((Kind.FILE, nth, Moment.AFTER))
         if is_due:
             doom.strike()
             self._look()
@@ -219,7 +248,7 @@ class _MortalFile:
         self._files._change(
             f"write {self.path.name}",
             lambda: self._real.write(content),
-            half=lambda: self._real.write(content[: len(content) // 2]),
+            half=(self.path, content[: len(content) // 2]),
         )
 
     def sync(self) -> None:
@@ -239,7 +268,7 @@ async def run_mortal(life: Callable[[], Awaitable[object]], doom: Doom) -> bool:
     Whatever the life raises by itself is raised here.
     """
     loop = asyncio.get_running_loop()
-    owned: set[asyncio.Task[Any]] = set()
+    owned = doom.owned
     before = loop.get_task_factory()
 
     def owning(
@@ -247,7 +276,8 @@ async def run_mortal(life: Callable[[], Awaitable[object]], doom: Doom) -> bool:
     ) -> asyncio.Task[Any]:
         # whose task it is stands in the context in which it was begun; servers are called in an empty one
         task = asyncio.Task(work, loop=loop, context=context)
-        if (context or copy_context()).get(_OWNER) is doom:
+        # an empty context is false
+        if (copy_context() if context is None else context).get(_OWNER) is doom:
             owned.add(task)
             task.add_done_callback(owned.discard)
         return task
