@@ -9,11 +9,12 @@ from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, Unacknowledged, UnexpectedFence
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.fuzz.errors import StillClosed
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, TopologyError
 
 __all__ = ["described", "exit_code_of", "notes_of", "text_of"]
 
-_UNPROVEN = (InDoubt, RestoreFailed, PublishUncertain)
+_UNPROVEN = (InDoubt, RestoreFailed, PublishUncertain, StillClosed)
 _TO_BE_CONFIGURED = frozenset({401, 403, 404})
 """A token that is refused, or routes that a server without token does not have (wire-protocol 3.3)."""
 

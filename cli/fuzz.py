@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -24,14 +24,15 @@ from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fuzz.bearers import FuzzedTokens
 from quiesce.fuzz.campaign import CALLS_MAX, IDS_MAX, RATE, Options, Progress, examine
-from quiesce.fuzz.conforming import save_replays
+from quiesce.fuzz.conforming import check_replay_folder, save_replays
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.junit import junit_text
+from quiesce.fuzz.line import Waiting
 from quiesce.fuzz.report import ParticipantReport, Violation, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import load_traffic
 from quiesce.fuzz.verdicts import Verdict
-from quiesce.fuzz.wording import check_checkpoint_dir
+from quiesce.fuzz.wording import ANSWER_S, check_checkpoint_dir
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.http import HttpTransport
@@ -91,6 +92,10 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
     checkpoint_dir: CheckpointDir = None,
     allow_restore: AllowRestore = False,
     live_work: LiveWork = False,
+    answer_s: Annotated[
+        float,
+        typer.Option(help="How long a call may take to be answered (a waiting one: after its deadline).", min=0.1),
+    ] = ANSWER_S,
     wait_grace_s: Annotated[
         float | None, typer.Option(help="Wait so long for an agent to give up an incomplete prepare.", min=0.1)
     ] = None,
@@ -111,7 +116,10 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
     except ConfigurationError as error:
         fail(str(error), ExitCode.USAGE, as_json=as_json, type=type(error).__name__)
     if allow_restore and checkpoint_dir is None:
-        message = "--allow-restore needs --checkpoint-dir: restores load what was exported there"
+        message = (
+            "--allow-restore needs --checkpoint-dir: restores load what was exported there. "
+            "Name a folder that the server sees as well: --checkpoint-dir DIR"
+        )
         fail(message, ExitCode.USAGE, as_json=as_json, type="ConfigurationError")
     with export_root(tested, checkpoint_dir) as root:
         options = Options(
@@ -128,6 +136,7 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
             ids_max=ids,
             rate=rate,
             grace_s=wait_grace_s,
+            answer_s=answer_s,
         )
         reports = run(lambda: _tested(tested, options, token_variable), as_json=as_json)
     written = [] if replays is None else _saved(reports, replays, as_json=as_json)
@@ -137,7 +146,7 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
 
 
 async def _tested(urls: list[str], options: Options, token_variable: str | None) -> list[ParticipantReport]:
-    """The reports; those until then where it is interrupted.
+    """The reports, one a URL; where it is interrupted, those until then and one that says so of each of the others.
 
     Raises:
         ConfigurationError: what is set cannot be a token, or the variable that was named is not set.
@@ -147,8 +156,21 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
     found: list[ParticipantReport] = []
     try:
         for url in urls:
-            with _progress(url) as told:
-                report = await examine(url, transport, SystemClock(), options, progress=told, interrupted=found.append)
+            try:
+                with _progress(url) as shown:
+                    report = await examine(
+                        url,
+                        transport,
+                        SystemClock(),
+                        options,
+                        progress=shown.progress,
+                        interrupted=found.append,
+                        waiting=shown.waiting,
+                    )
+            except ConfigurationError as error:
+                if not found:
+                    raise
+                report = _not_begun(url, options, str(error))  # what was found of the others is told
             refused = bool(without_token) and report.verdict is Verdict.TOKEN_REFUSED
             found.append(replace(report, notes=(*report.notes, without_token)) if refused else report)
     except asyncio.CancelledError:
@@ -157,7 +179,12 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
         typer.echo(f"quiesce: {error}", err=True)
     finally:
         await transport.aclose()
-    return found
+    ended = "the test was ended before; nothing was asked of it"
+    return [*found, *(_not_begun(url, options, ended) for url in urls[len(found) :])]
+
+
+def _not_begun(url: str, options: Options, reason: str) -> ParticipantReport:
+    return ParticipantReport(url, options.profile, options.seed, Verdict.NOT_BEGUN, reason)
 
 
 def transport_to(token_variable: str | None) -> HttpTransport:
@@ -200,18 +227,26 @@ def _check_places(junit: Path | None, replays: Path | None) -> None:
         if junit is not None:
             with junit.open("a", encoding="utf-8"):
                 pass
-        if replays is not None:
-            replays.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    if replays is not None:
+        check_replay_folder(replays)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a person is shown while a participant is tested."""
+
+    progress: Progress | None
+    waiting: Waiting
 
 
 @contextmanager
-def _progress(url: str) -> Iterator[Progress | None]:
-    """How far the test is, and each broken rule as soon as it is found: whoever interrupts it has seen them."""
+def _progress(url: str) -> Iterator[_Shown]:
+    """How far the test is, whom it waits for, and each broken rule as soon as it is found."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield _Shown(None, lambda text: typer.echo(f"quiesce: {url}: {text}", err=True))
         return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("calls"))
     with ProgressBars(*columns, console=console, transient=True) as bars:
@@ -222,12 +257,12 @@ def _progress(url: str) -> Iterator[Progress | None]:
             nonlocal shown
             for violation in violations[shown:]:
                 known = f", known as {violation.known}" if violation.known else ""
-                line = f"{violation.rule.severity.value} {violation.rule.id}{known}: {violation.rule.sentence}"
+                line = f"{violation.severity} {violation.rule.id}{known}: {violation.rule.sentence}"
                 bars.console.print(line, markup=False, highlight=False)
             shown = len(violations)
             bars.update(bar, completed=done, total=total, description=f"{url}  {shown} rules broken")
 
-        yield told
+        yield _Shown(told, lambda text: bars.update(bar, description=f"{url}  {text}"))
 
 
 def _saved(reports: list[ParticipantReport], folder: Path, *, as_json: bool) -> list[Path]:
@@ -263,4 +298,6 @@ def _exit_code(reports: list[ParticipantReport]) -> ExitCode:
         return ExitCode.IN_DOUBT
     if any(report.errors or report.verdict.is_failure for report in reports):
         return ExitCode.FAILED
+    if any(report.seen_once for report in reports):
+        return ExitCode.SEEN_ONCE
     return ExitCode.WORKED if all(report.conforms for report in reports) else ExitCode.USAGE

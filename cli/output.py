@@ -24,6 +24,8 @@ class ExitCode(IntEnum):
     """It was called wrongly and did nothing."""
     IN_DOUBT = 3
     """Somebody could not be proven to accept work, or is held closed, by us or by somebody else."""
+    SEEN_ONCE = 4
+    """A test saw something go wrong once, and not again when it did the same once more."""
 
 
 def emit_json(result: Mapping[str, object]) -> None:

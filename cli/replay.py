@@ -32,6 +32,7 @@ from quiesce.fuzz.counterexample import KIND as COUNTEREXAMPLE
 from quiesce.fuzz.errors import ReplayInvalid
 from quiesce.fuzz.replaying import Replayed, replay_at
 from quiesce.fuzz.replays import BYTES_MAX, KIND, ReplayFile, kind_of, parse_replay
+from quiesce.fuzz.rulebook import RULE_BY_ID
 from quiesce.fuzz.traffic import load_traffic
 from quiesce.fuzz.wording import check_checkpoint_dir
 from quiesce.participants.errors import ConfigurationError
@@ -145,11 +146,20 @@ def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
             rate=RATE,
         )
 
+        def waiting(text: str) -> None:
+            typer.echo(f"quiesce: {wanted.url}: {text}", err=True)
+
         async def replayed() -> Replayed:
-            await note_without_token(EnvironmentTokenProvider(wanted.token_variable))
+            without_token = await note_without_token(EnvironmentTokenProvider(wanted.token_variable))
             transport = transport_to(wanted.token_variable)
             try:
-                return await replay_at(wanted.url.rstrip("/"), transport, SystemClock(), options, replay)
+                return await replay_at(
+                    wanted.url.rstrip("/"), transport, SystemClock(), options, replay, waiting=waiting
+                )
+            except QuiesceError as error:
+                if without_token:
+                    error.add_note(f"note: {without_token}")
+                raise
             finally:
                 await transport.aclose()
 
@@ -174,12 +184,21 @@ def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
     lines = [] if found.episode is None else [str(line) for line in found.episode.trace]
     for number, line in enumerate(lines, start=1):
         typer.echo(f"{number}. {line}", err=as_json)
-    violation = replay.violation
-    if found.finding is None:
-        outcome = f"{violation.rule} holds this time: {violation.sentence}"
+    rule = RULE_BY_ID[replay.violation.rule]
+    code = ExitCode.WORKED
+    if found.finding is not None:
+        outcome, code = (
+            f"{rule.id} is broken: expected {found.finding.expected}; got {found.finding.got}",
+            ExitCode.FAILED,
+        )
+    elif found.unchecked:
+        outcome, code = f"{rule.id} was not put to the test: {found.unchecked}", ExitCode.USAGE
     else:
-        outcome = f"{violation.rule} is broken: expected {found.finding.expected}; got {found.finding.got}"
+        outcome = f"{rule.id} holds this time: {rule.sentence}"
     typer.echo(outcome, err=as_json)
+    if found.closed:
+        code = ExitCode.IN_DOUBT
+        typer.echo(f"it could not be proven open: {found.closed}", err=as_json)
     if as_json:
-        emit_json({"ok": found.finding is None, "rule": violation.rule, "trace": lines, "outcome": outcome})
-    raise typer.Exit(ExitCode.WORKED if found.finding is None else ExitCode.FAILED)
+        emit_json({"ok": code is ExitCode.WORKED, "rule": rule.id, "trace": lines, "outcome": outcome})
+    raise typer.Exit(code)

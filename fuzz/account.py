@@ -17,6 +17,7 @@ class Account:
         written: which id was exported into a directory.
         restored: whether a restore has succeeded: a process takes one in its life.
         open_ids: ids that were asked to close something and are not known to be used up.
+        used_up: wire ids whose resume has succeeded.
         receipts: what an agent reported of finished results, by attempt.
         acknowledged: attempts whose result was acknowledged.
         aborted: attempts that an abort_inflight has fenced.
@@ -27,6 +28,7 @@ class Account:
     written: dict[str, str] = field(default_factory=dict)
     restored: bool = False
     open_ids: list[str] = field(default_factory=list)
+    used_up: set[str] = field(default_factory=set)
     receipts: dict[str, Mapping[str, object]] = field(default_factory=dict)
     acknowledged: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.seen import Seen
@@ -18,9 +17,6 @@ from quiesce.participants.errors import Unreachable
 from quiesce.transport.port import ControlRequest
 
 __all__ = ["Asking"]
-
-PATIENCE: Final = 2
-"""For how many times ``answer_s`` an answer is waited for."""
 
 
 @dataclass(slots=True)
@@ -72,7 +68,7 @@ class Asking:
             participant=self.url,
             method=method,
             url=self.url.rstrip("/") + path,
-            timeout_s=self.answer_s * PATIENCE,
+            timeout_s=self.answer_s,
             query=query,
             body=None if body is None else json.dumps(body).encode(),
             headers={} if body is None else {"content-type": "application/json"},
@@ -86,4 +82,4 @@ class Asking:
     def verdict_on(self, error: Unreachable) -> Verdict:
         """What somebody is who did not answer the last call."""
         waited_s = self.line.clock.monotonic() - self._sent_at
-        return verdict_on(error, waited_s=waited_s, timeout_s=self.answer_s * PATIENCE)
+        return verdict_on(error, waited_s=waited_s, timeout_s=self.answer_s)

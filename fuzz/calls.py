@@ -25,6 +25,7 @@ class Call:
         arrival: what the fence sees of it; None for a call that no fence decides.
         task: ends with the reply, or with why there is none.
         sent_at: on the monotonic clock, in seconds.
+        raced: another call was under way to the participant when it was sent, so that nobody knows which came first.
         waits: it may be answered only when its deadline has come.
     """
 
@@ -33,6 +34,7 @@ class Call:
     arrival: Arrival | None
     task: asyncio.Task[Seen | Unreachable]
     sent_at: float
+    raced: bool = False
 
     @property
     def waits(self) -> bool:

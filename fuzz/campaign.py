@@ -6,34 +6,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode
-from quiesce.fuzz.line import Line
+from quiesce.fuzz.line import Line, Waiting
+from quiesce.fuzz.options import CALLS_MAX, IDS_MAX, RATE, Options
+from quiesce.fuzz.own_clock import check_clock
 from quiesce.fuzz.pace import measured
 from quiesce.fuzz.place import Place
-from quiesce.fuzz.plans import Planner, abilities_of, ids_of
+from quiesce.fuzz.plans import Abilities, Planner, abilities_of, ids_of
 from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.fuzz.rulebook import RULES, rules_of
-from quiesce.fuzz.rules import Need, Profile
+from quiesce.fuzz.rules import Need
 from quiesce.fuzz.run import Run
-from quiesce.fuzz.shrinking import shrink
-from quiesce.fuzz.steps import Step
+from quiesce.fuzz.shrinking import Shrunk, shrink
+from quiesce.fuzz.steps import CallStep, Step
 from quiesce.fuzz.survey import Found, Survey
-from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import OWN_NAMES, Durations
+from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.port import Transport
 
 __all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Interrupted", "Options", "Progress", "Renew", "arrive", "examine"]
 
-CALLS_MAX: Final = 4000
-IDS_MAX: Final = 1500
-RATE: Final = 200.0
+SILENT_MAX: Final = 20
+"""How often a call that is not answered is tried, before it is left out."""
 WAIT_FOR_OTHERS_S: Final = 3.0
 """How long a prepare waits at most for the work of others."""
 
@@ -42,44 +42,6 @@ Progress = Callable[[int, int, Sequence[Violation]], None]
 """Told how many calls of how many were sent, and what was found so far, in the order of finding."""
 Interrupted = Callable[[ParticipantReport], None]
 """Told what was found until a test was cancelled, before the cancellation goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a participant is tested.
-
-    Attributes:
-        profile: by which measure.
-        seed: decides the random sequences.
-        nonce: makes the ids of this campaign its own; two campaigns on one server must not share it.
-        traffic: drives the data plane.
-        root: a directory that this process and the participant both see, for exports; None for no commits.
-        root_is_shared: whether the participant surely sees it; otherwise its commits may fail.
-        allow_restore: restores may be sent. They fence attempts and install state.
-        allow_live_work: it is tested although it has live work.
-        stop_after: how many rules of severity error may be found broken before it stops; None: it goes on.
-        calls_max, ids_max: bounds; shrinking and leaving open may exceed the first by a little.
-        rate: calls a second at most, None for no bound.
-        durations: how long things take; None: measured.
-        grace_s: how long after its deadline an incomplete prepare may be held at most; None: not waited for.
-        sends_any_header: whether the transport can carry a header that is not ASCII; ``HttpTransport`` cannot.
-    """
-
-    nonce: str
-    profile: Profile = Profile.STRICT
-    seed: int = 0
-    traffic: Traffic = no_traffic
-    root: Path | None = None
-    root_is_shared: bool = True
-    allow_restore: bool = False
-    allow_live_work: bool = False
-    stop_after: int | None = None
-    calls_max: int = CALLS_MAX
-    ids_max: int = IDS_MAX
-    rate: float | None = RATE
-    durations: Durations | None = None
-    grace_s: float | None = None
-    sends_any_header: bool = False
 
 
 async def examine(
@@ -91,13 +53,17 @@ async def examine(
     renew: Renew | None = None,
     progress: Progress | None = None,
     interrupted: Interrupted | None = None,
+    waiting: Waiting | None = None,
 ) -> ParticipantReport:
     """Test the participant at ``url``. It is left open, also when this is cancelled; ``interrupted`` is then told.
+
+    ``waiting`` is told of each call whose answer does not come soon. What goes wrong with the test itself (a traffic
+    that fails, a directory that is lost) ends it with a report of what was found until then.
 
     ``transport`` must take its tokens from ``quiesce.fuzz.bearers.FuzzedTokens``. ``renew`` puts a fresh server in
     the place of the old one before each sequence, where that can be done.
     """
-    line = Line(transport, clock, options.rate)
+    line = Line(transport, clock, options.rate, waiting)
     campaign = _Campaign(url, line, options, renew, progress, interrupted)
     return await campaign.conduct()
 
@@ -111,6 +77,7 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
         profile=options.profile,
         allow_live_work=options.allow_live_work,
         allow_restore=options.allow_restore,
+        answer_s=options.answer_s,
     )
     found = await survey.look()
     if found.subject is None:
@@ -121,7 +88,7 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
         clock=line.clock,
         nonce=options.nonce,
         traffic=options.traffic,
-        durations=options.durations or Durations(grace_s=options.grace_s),
+        durations=options.durations or Durations(grace_s=options.grace_s, answer_s=options.answer_s),
         profile=options.profile,
         root=options.root,
         root_is_shared=options.root_is_shared,
@@ -130,6 +97,8 @@ async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place |
         sends_any_header=options.sends_any_header,
         owes_restore=found.owes_restore,
     )
+    if options.mistakable is not None:
+        await check_clock(place, options.mistakable)
     if options.durations is None:
         place.durations = await measured(place)
     if not place.alone:
@@ -147,6 +116,7 @@ class _Campaign:
     interrupted: Interrupted | None = None
     found: Found = field(default_factory=lambda: Found(Verdict.INTERRUPTED))
     place: Place | None = None
+    abilities: Abilities = field(default_factory=Abilities)
     violations: list[Violation] = field(default_factory=list)
     exercised: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -165,6 +135,12 @@ class _Campaign:
         except StillClosed as error:
             self._tell(Verdict.LEFT_CLOSED, str(error))
             raise
+        except ConfigurationError as error:
+            if not self.sequences:
+                raise
+            self.verdict, self.gone = self.verdict or Verdict.INTERRUPTED, f"the test could not go on: {error}"
+        finally:
+            self._clear_away()
         return self._report()
 
     async def _test(self) -> None:
@@ -177,7 +153,13 @@ class _Campaign:
         if place is not None:
             if not place.alone:
                 self.notes.append("it has live work of others, so that less can be said of what is in flight")
+            self.abilities = abilities_of(place, lasting=self.renew is None)
             await self._try_all(place)
+
+    def _clear_away(self) -> None:
+        left = "" if self.place is None else self.place.clear_away()
+        if left:
+            self.notes.append(left)
 
     def _tell(self, verdict: Verdict, reason: str) -> None:
         if self.verdict is None:
@@ -188,18 +170,27 @@ class _Campaign:
     # ---- sequences
 
     async def _try_all(self, place: Place) -> None:
-        planner = Planner(place.subject, abilities_of(place), self.options.seed)
+        planner = Planner(place.subject, self.abilities, self.options.seed)
         for planned in planner.systematic():
             steps: tuple[Step, ...] = planned
-            while steps:
+            while steps := self._without_silent(place, steps):
                 if not self._may_go_on(steps):
                     self._note_stop()
                     return
                 steps = await self._try(place, steps)
         for planned in islice(planner.walks(), self.options.calls_max):
-            if not self._may_go_on(planned):
+            steps = self._without_silent(place, planned)
+            if not self._may_go_on(steps):
                 return
-            await self._try(place, planned)
+            if steps:
+                await self._try(place, steps)
+
+    def _without_silent(self, place: Place, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The sequence without the calls that have long been known not to be answered: each would only cost time."""
+        silent = {operation for operation, times in place.silent.items() if times > SILENT_MAX}
+        for operation in sorted(silent):
+            self.notes.append(f"{operation.value} was not answered {SILENT_MAX} times; it was then left out")
+        return tuple(step for step in steps if not (isinstance(step, CallStep) and step.operation in silent))
 
     def _may_go_on(self, steps: Sequence[Step]) -> bool:
         ids_left = self.options.ids_max - len(self.line.ids)
@@ -240,6 +231,7 @@ class _Campaign:
             return Episode((), ())
         if self.renew is not None:
             await self.renew()
+            place.used_up.clear()
         self.sequences += 1
         episode = await Run(place, steps, muted=muted).execute()
         self.exercised |= episode.exercised | {"server.survives"}
@@ -256,8 +248,9 @@ class _Campaign:
         reproducible = True
         try:
             if self.verdict is None:
-                shrunk = await shrink(lambda steps: self._run(place, steps, others), finding.rule.id, episode)
-                small, reproducible = shrunk.episode, shrunk.reproducible
+                shrunk = await self._shrunk(place, episode, finding.rule.id, others)
+                small = shrunk.episode
+                reproducible = shrunk.reproducible or self.verdict not in {None, Verdict.SHARED}
         finally:  # what was found is told also if somebody interrupts its shrinking
             last = small.finding or finding
             violation = Violation(
@@ -272,8 +265,20 @@ class _Campaign:
                 at_call=at_call,
                 at_s=at_s,
             )
-            if self.verdict is not Verdict.SHARED:  # else somebody else may have had a hand in it
-                self.violations.append(violation)
+            self.violations.append(violation)
+
+    async def _shrunk(self, place: Place, episode: Episode, rule_id: str, others: frozenset[str]) -> Shrunk:
+        """The smallest sequence. Where the rule is about time it is run once more, with all the time that there is."""
+        shrunk = await shrink(lambda steps: self._run(place, steps, others), rule_id, episode)
+        if rule_id != "reply.in-time" or self.verdict is not None:
+            return shrunk
+        waited_for, place.silent = place.silent, {}
+        if shrunk.reproducible:
+            last = await self._run(place, shrunk.episode.steps, others)
+            if last.finding is not None and last.finding.rule.id == rule_id:
+                place.silent = waited_for
+                return replace(shrunk, episode=last)
+        return replace(shrunk, episode=episode, reproducible=False)
 
     # ---- the outcome
 
@@ -294,7 +299,7 @@ class _Campaign:
             coordinated=place is not None and place.subject.coordinated,
             violations=tuple(sorted(self.violations, key=_gravity)),
             held=held,
-            untested={} if role is None or place is None else self._untested(role, place, broken),
+            untested={} if role is None or place is None else self._untested(role, broken),
             calls=self.line.calls,
             ids=len(self.line.ids),
             sequences=self.sequences,
@@ -302,14 +307,15 @@ class _Campaign:
             notes=tuple(dict.fromkeys(self.notes)),
         )
 
-    def _untested(self, role: Role, place: Place, broken: set[str]) -> dict[str, str]:
-        has = abilities_of(place)
+    def _untested(self, role: Role, broken: set[str]) -> dict[str, str]:
+        has = self.abilities
         lacking = {
             Need.TRAFFIC: not has.kinds,
             Need.DIRECTORY: not has.may_export,
             Need.RESTORE: not has.may_restore,
             Need.ANY_HEADER: not has.sends_any_header,
             Need.GRACE: not has.waits_for_grace,
+            Need.LEASE: not has.leased,
         }
         found: dict[str, str] = {}
         for rule in rules_of(role):
@@ -320,4 +326,4 @@ class _Campaign:
 
 
 def _gravity(violation: Violation) -> tuple[bool, bool, str]:
-    return bool(violation.known), not violation.is_error, violation.rule.id
+    return bool(violation.known), not violation.is_grave, violation.rule.id

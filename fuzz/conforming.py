@@ -25,20 +25,22 @@ from typing import Final
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import Options, examine
+from quiesce.fuzz.campaign import examine
 from quiesce.fuzz.errors import Nonconforming
 from quiesce.fuzz.lifespan import lifespan
+from quiesce.fuzz.options import Options
 from quiesce.fuzz.replays import replay_of, replay_text
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.traffic import Traffic, no_traffic
-from quiesce.fuzz.virtual_time import VirtualClock, VirtualLoop
-from quiesce.fuzz.wording import Durations, check_checkpoint_dir
+from quiesce.fuzz.virtual_time import NothingCanHappen, VirtualClock, VirtualLoop
+from quiesce.fuzz.wording import ANSWER_S, Durations, check_checkpoint_dir
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import printable
 from quiesce.transport.inprocess import AsgiApplication, AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
 
-__all__ = ["Settings", "assert_conforms", "conformance", "save_replays"]
+__all__ = ["Settings", "assert_conforms", "check_replay_folder", "conformance", "save_replays"]
 
 ORIGIN: Final = "http://app.invalid"
 CALLS_MAX: Final = 3000
@@ -55,9 +57,11 @@ class Settings:
         seed: decides the random sequences; the same seed gives the same test.
         traffic: drives the data plane (``quiesce.fuzz.traffic``).
         allow_restore: restores are sent as well.
+        allow_live_work: the application is tested although it has live work.
         calls_max: calls at most, in round numbers.
         checkpoint_dir: where exports are written; a temporary folder where none is named.
         durations: how long things take; measured where they are not given.
+        answer_s: how long a call that does not wait may take to be answered, where ``durations`` do not say it.
         grace_s: how long after its deadline an incomplete prepare may be held at most; None: not waited for.
         in_virtual_time: time passes only when nothing else can happen. The application's clock must then be that
             of the running loop (``quiesce.fuzz.virtual_time.VirtualClock``).
@@ -68,13 +72,15 @@ class Settings:
     seed: int = 0
     traffic: Traffic = no_traffic
     allow_restore: bool = False
+    allow_live_work: bool = False
     calls_max: int = CALLS_MAX
     checkpoint_dir: Path | None = None
     durations: Durations | None = None
+    answer_s: float = ANSWER_S
     grace_s: float | None = None
     in_virtual_time: bool = False
 
-    def options(self, root: Path) -> Options:
+    def options(self, root: Path, *, nonce: str) -> Options:
         """The same for a campaign.
 
         Raises:
@@ -82,17 +88,20 @@ class Settings:
         """
         self.check()
         return Options(
-            nonce=secrets.token_hex(4),
+            nonce=nonce,
             profile=Profile(self.profile),
             seed=self.seed,
             traffic=self.traffic,
             root=root,
             allow_restore=self.allow_restore,
+            allow_live_work=self.allow_live_work,
             calls_max=self.calls_max,
             ids_max=self.calls_max,
             rate=None,
             durations=self.durations,
             grace_s=self.grace_s,
+            answer_s=self.answer_s,
+            mistakable=SystemClock() if self.in_virtual_time else VirtualClock(),
             sends_any_header=True,
         )
 
@@ -109,6 +118,8 @@ class Settings:
             "seed": (_is_whole(self.seed), "a whole number"),
             "traffic": (callable(self.traffic), "a function of role, kind and attempt"),
             "allow_restore": (isinstance(self.allow_restore, bool), "True or False"),
+            "allow_live_work": (isinstance(self.allow_live_work, bool), "True or False"),
+            "answer_s": (_is_positive(self.answer_s), "seconds above 0"),
             "calls_max": (_is_whole(self.calls_max) and self.calls_max >= CALLS_MIN, f"at least {CALLS_MIN}"),
             "checkpoint_dir": (self.checkpoint_dir is None or isinstance(self.checkpoint_dir, Path), "a Path, or None"),
             "durations": (durations is None or isinstance(durations, Durations), "Durations, or None"),
@@ -149,9 +160,17 @@ def assert_conforms(
         ConfigurationError: what was asked for cannot be.
     """
     wanted = _settings(settings, given)
+    if replays is not None:
+        check_replay_folder(replays)
     loop_factory = VirtualLoop if wanted.in_virtual_time else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        report = runner.run(conformance(app, fresh=fresh, settings=wanted))
+        try:
+            report = runner.run(conformance(app, fresh=fresh, settings=wanted))
+        except NothingCanHappen as error:
+            raise ConfigurationError(
+                f"in virtual time nothing goes on any more ({error}): the application waits for something outside of "
+                "its event loop, or by another clock than quiesce.fuzz.VirtualClock(); leave in_virtual_time out"
+            ) from error
     if replays is not None:
         save_replays([report], replays)
     if not report.conforms:
@@ -183,9 +202,29 @@ async def conformance(
         served = _Served(transport, stack, fresh)
         if app is not None:
             await served.put(app)
-        return await examine(
-            ORIGIN, transport, clock, wanted.options(root), renew=None if fresh is None else served.renew
-        )
+        # the seed decides the names too where nobody can know them: in fresh applications, below a folder of their own
+        is_alone = fresh is not None and wanted.checkpoint_dir is None
+        nonce = f"seed-{wanted.seed}" if is_alone else secrets.token_hex(4)
+        renew = None if fresh is None else served.renew
+        report = await examine(ORIGIN, transport, clock, wanted.options(root, nonce=nonce), renew=renew)
+    return _named(report, _name_of(app or fresh))
+
+
+def _named(report: ParticipantReport, name: str) -> ParticipantReport:
+    """The report on an application in this process, under a name of its own instead of an address that is none."""
+    return replace(
+        report,
+        url=name,
+        reason=report.reason.replace(ORIGIN, name),
+        notes=tuple(note.replace(ORIGIN, name) for note in report.notes),
+    )
+
+
+def _name_of(given: object) -> str:
+    """How the application is called: by its function or class, and the module of that."""
+    made = given if hasattr(given, "__qualname__") else type(given)
+    name = f"{getattr(made, '__module__', '?')}:{getattr(made, '__qualname__', '?')}"
+    return f"the application {printable(name, 120)}"
 
 
 class _Served:
@@ -221,6 +260,21 @@ class _Served:
     async def _end(self) -> None:
         if self._own is not None:
             await self._own.aclose()
+
+
+def check_replay_folder(folder: Path) -> None:
+    """Replay files can be written there; the folder is made.
+
+    Raises:
+        ConfigurationError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigurationError(f"{folder}: replay files cannot be written there: {reason}") from error
 
 
 def save_replays(reports: list[ParticipantReport], folder: Path) -> list[Path]:

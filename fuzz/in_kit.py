@@ -31,6 +31,7 @@ __all__ = ["GRACE_S", "KitSource", "examine_kit", "kit_options", "kit_source", "
 GRACE_S: Final = 40.0
 """Somewhat more than for how long the kit holds an incomplete prepare after its deadline."""
 CALLS_MAX: Final = 3000
+KIT_NAME: Final = "the kit's server in this process"
 
 KitSource = Callable[[VirtualClock], AsgiApplication]
 """Makes a fresh application on a clock."""
@@ -91,7 +92,7 @@ def replay_in_kit(replay: ReplayFile, *, fence: FenceVariant | None = None, traf
     async def replayed(root: Path) -> Replayed:
         async with serving(kit_source(replay.tested.role, variant)) as (transport, clock, _):
             options = kit_options(replay.tested.profile, root, traffic)
-            return await replay_at(KIT_ORIGIN, transport, clock, options, replay)
+            return await replay_at(KIT_ORIGIN, transport, clock, options, replay, name=KIT_NAME)
 
     with tempfile.TemporaryDirectory(prefix="quiesce-fuzz-") as folder:
         return run_virtual(replayed(Path(folder)))

@@ -17,6 +17,7 @@ from quiesce.fuzz.matching import expectations, is_replay, matches
 from quiesce.fuzz.rulebook import RULE_BY_ID, rule_of_row
 from quiesce.fuzz.rules import Profile, Rule
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
+from quiesce.fuzz.steps import EARLIER_ID
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.worlds import Arrival, Belief, Circumstances, Due, FenceRow, World, moves
 
@@ -51,7 +52,8 @@ class Judge:
         unnamed: Callable[[str], str] = str,
     ) -> None:
         # a process that owes a restore serves nothing from its start
-        worlds = [World(fence=FenceState(closed=owes), owes_restore=owes) for owes in owes_restore]
+        used_up = frozenset({EARLIER_ID})
+        worlds = [World(FenceState(closed=owes, finished=used_up), owes_restore=owes) for owes in owes_restore]
         self._subject = subject
         self._profile = profile
         self._muted = frozenset(muted)

@@ -20,9 +20,9 @@ _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd]")
 def junit_text(reports: Iterable[ParticipantReport]) -> str:
     """All reports as one XML document.
 
-    A broken rule of severity error that the profile does not know is a failure. Warnings and known deviations are
-    passed cases that say so in their output; what was not tested is skipped, with the reason. A participant that was
-    not tested, or lost, is an error.
+    A broken rule of severity error that the profile does not know is a failure, one that was seen once included.
+    Warnings and known deviations are passed cases that say so in their output; what was not tested is skipped, with the
+    reason. A participant that was not tested, or lost, is an error.
     """
     root = ET.Element("testsuites", name="quiesce fuzz")
     for report in reports:
@@ -43,7 +43,7 @@ def _suite(report: ParticipantReport) -> ET.Element:
         "testsuite",
         name=_clean(named),
         tests=str(len(cases)),
-        failures=str(len(report.errors)),
+        failures=str(len(report.errors) + len(report.seen_once)),
         errors=str(int(lost)),
         skipped=str(len(report.untested or {})),
         time=f"{report.seconds:.3f}",
@@ -58,10 +58,11 @@ def _suite(report: ParticipantReport) -> ET.Element:
 def _case(named: str, url: str, violation: Violation) -> ET.Element:
     case = ET.Element("testcase", classname=_clean(named), name=violation.rule.id, time=f"{violation.at_s:.3f}")
     calls = "\n".join(render_step(step) for step in violation.steps)
-    text = f"{violation.rule.sentence} (wire-protocol {violation.rule.section})\n{url}\n{calls}\n"
+    text = f"{violation.rule.sentence} ({violation.rule.source})\n{url}\n{calls}\n"
     text += f"expected {violation.expected}\ngot {violation.got}"
-    if violation.is_error:
-        message = f"expected {violation.expected}; got {violation.got}"
+    if violation.is_grave:
+        once = f" ({violation.severity}: it did not come again)" if violation.was_seen_once else ""
+        message = f"expected {violation.expected}; got {violation.got}{once}"
         failure = ET.SubElement(case, "failure", type=violation.rule.id, message=_clean(message))
         failure.text = _clean(text)
     else:

@@ -63,6 +63,7 @@ def build_kit_server(
     work_s: float = WORK_S,
     restore_expected: bool = False,
     workers: int = 2,
+    lease: server.Lease | None = None,
 ) -> KitServer:
     """A fresh server of a role. The fence ``gym_a_coordinator`` (policies only) answers for ``workers`` workers.
 
@@ -81,7 +82,9 @@ def build_kit_server(
                     _model(work_s), ledger=ledger, workers=crew, token=KIT_TOKEN, clock=clock
                 )
                 return KitServer(pair.control, role)
-            app = server.mount_policy(_model(work_s), ledger=ledger, token=KIT_TOKEN, fence=fence, clock=clock)
+            app = server.mount_policy(
+                _model(work_s), ledger=ledger, token=KIT_TOKEN, fence=fence, clock=clock, lease=lease
+            )
             return KitServer(app, role)
         case Role.AUXILIARY:
             app = server.mount_auxiliary(_model(0.0), name=name, token=KIT_TOKEN, fence=fence, clock=clock)
@@ -89,7 +92,7 @@ def build_kit_server(
         case Role.AGENT:
             # recorded agents have no boundary before their first one (wire-protocol F22)
             runs = server.Runs(name, clock=clock, files=_ThrownAway(), boundary_at_begin=not recorded)
-            app = server.mount_agent(_agent(runs, work_s), runs, token=KIT_TOKEN, fence=fence, clock=clock)
+            app = server.mount_agent(_agent(runs, work_s), runs, token=KIT_TOKEN, fence=fence, clock=clock, lease=lease)
             return KitServer(app, role, runs=runs)
         case Role.RESOURCES:
             counters = _Counters()
@@ -102,7 +105,9 @@ def build_kit_server(
                 restore_expected=restore_expected,
                 require_identity=not recorded,
             )
-            app = server.mount_sessions(_tool(counters, work_s), sessions, token=KIT_TOKEN, fence=fence, clock=clock)
+            app = server.mount_sessions(
+                _tool(counters, work_s), sessions, token=KIT_TOKEN, fence=fence, clock=clock, lease=lease
+            )
             return KitServer(app, role, sessions=sessions)
 
 

@@ -112,7 +112,7 @@ class ParticipantMachine(RuleBasedStateMachine):
         if finding is not None:
             self._goes_on = False
             rule_ = finding.rule
-            where = f"{rule_.id}: {rule_.sentence} (wire-protocol {rule_.section})"
+            where = f"{rule_.id}: {rule_.sentence} ({rule_.source})"
             lines = "\n".join(f"  {line}" for line in episode.trace)
             raise Nonconforming(f"{where}\n{lines}\n  expected {finding.expected}; got {finding.got}")
         if episode.verdict is not None:
@@ -184,10 +184,14 @@ def live_machine(
     @asynccontextmanager
     async def connect() -> AsyncIterator[Place]:
         transport = HttpTransport(FuzzedTokens(EnvironmentTokenProvider(token_variable)))
+        place: Place | None = None
         try:
             fresh = replace(options, nonce=secrets.token_hex(4))
-            yield await _arrived(url, Line(transport, SystemClock(), rate), fresh)
+            place = await _arrived(url, Line(transport, SystemClock(), rate), fresh)
+            yield place
         finally:
+            if place is not None:
+                place.clear_away()
             await transport.aclose()
 
     members: dict[str, object] = {"connect": staticmethod(connect)}

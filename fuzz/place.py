@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from quiesce.controller.clock import Clock
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.rules import Profile
+from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject
 from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.wording import OWN_NAMES, Bindings, Durations
@@ -28,6 +31,8 @@ class Place:
         alone: whether nobody else uses the participant.
         sends_any_header: whether the transport can carry a header that is not ASCII.
         owes_restore: what is known of whether it owes a restore.
+        silent: how often calls of an operation were not answered in time.
+        used_up: ids that were used up in earlier runs, those first that were not asked about for longest.
     """
 
     subject: Subject
@@ -43,6 +48,8 @@ class Place:
     alone: bool = True
     sends_any_header: bool = False
     owes_restore: tuple[bool, ...] = (False,)
+    silent: dict[Operation, int] = field(default_factory=dict)
+    used_up: deque[str] = field(default_factory=deque)
     _runs: int = 0
     _own_ids: int = 0
 
@@ -59,3 +66,15 @@ class Place:
         """A fresh id for what the fuzzer does for itself."""
         self._own_ids += 1
         return f"{OWN_NAMES}{self.nonce}-own-{self._own_ids}"
+
+    def clear_away(self) -> str:
+        """Remove everything that was exported. What is left and why; empty when nothing is."""
+        if self.root is None:
+            return ""
+        try:
+            for folder in self.root.glob(f"{OWN_NAMES}{self.nonce}-*"):
+                shutil.rmtree(folder)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return f"folders {OWN_NAMES}{self.nonce}-... are left in {self.root}: {reason}; remove them by hand"
+        return ""

@@ -20,6 +20,7 @@ from quiesce.fuzz.ideal import Ideal, apply, prefixes
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.spoiled import spoilings_of
 from quiesce.fuzz.steps import (
+    EARLIER_ID,
     Bearer,
     CallStep,
     Deadline,
@@ -32,7 +33,7 @@ from quiesce.fuzz.steps import (
     WorkKind,
     WorkStep,
 )
-from quiesce.fuzz.subject import Subject
+from quiesce.fuzz.subject import EVENT_OF, Subject
 from quiesce.fuzz.traffic import work_call
 from quiesce.fuzz.worlds import FenceRow
 from quiesce.participants.identity import AttemptId
@@ -43,6 +44,8 @@ DEPTH: Final = 5
 SPOILED_A_SEQUENCE: Final = 40
 WALK_MIN: Final = 2
 WALK_MAX: Final = 7
+EARLIER_SHARE: Final = 0.1
+"""Of the calls of a walk: those that are about an id of an earlier sequence."""
 _WRITES: Final = frozenset({Operation.COMMIT, Operation.RESTORE})
 _STARTABLE: Final = frozenset({Operation.PREPARE})
 
@@ -58,6 +61,8 @@ class Abilities:
         waits_for_grace: whether there is time to wait until an incomplete prepare is given up.
         sends_any_header: whether the transport can carry a header that is not ASCII; over HTTP ours cannot.
         alone: whether nobody else's work keeps a prepare waiting.
+        leased: whether it has a lease that can be renewed.
+        lasting: whether it is one process throughout, which knows the ids of earlier sequences.
     """
 
     kinds: frozenset[WorkKind] = frozenset()
@@ -66,10 +71,12 @@ class Abilities:
     waits_for_grace: bool = False
     sends_any_header: bool = False
     alone: bool = True
+    leased: bool = False
+    lasting: bool = False
 
 
-def abilities_of(place: Place) -> Abilities:
-    """What the conditions of a place allow."""
+def abilities_of(place: Place, *, lasting: bool = False) -> Abilities:
+    """What the conditions of a place allow; ``lasting`` as there."""
     someone = AttemptId("someone", 0)
     return Abilities(
         kinds=frozenset(kind for kind in WorkKind if work_call(place.traffic, place.subject.role, kind, someone)),
@@ -78,6 +85,8 @@ def abilities_of(place: Place) -> Abilities:
         waits_for_grace=place.durations.grace_s is not None,
         sends_any_header=place.sends_any_header,
         alone=place.alone,
+        leased=place.subject.has(Operation.RENEW),
+        lasting=lasting,
     )
 
 
@@ -92,13 +101,16 @@ class Planner:
         self._every_call = tuple(self._calls())
 
     def systematic(self) -> Iterator[tuple[Step, ...]]:
-        """Dangers, malformed requests and the cover."""
+        """Dangers, malformed requests and the cover; after each, what an id of an earlier sequence comes to."""
         for danger in dangers_of(self._subject.role):
             steps = self._possible(danger.steps)
             if steps:
                 yield steps
+        yield from self._asked_again()
         yield from self._malformed()
+        yield from self._asked_again()
         yield from self._cover()
+        yield from self._asked_again()
 
     def walks(self) -> Iterator[tuple[Step, ...]]:
         """Random walks without end."""
@@ -131,6 +143,11 @@ class Planner:
     def _ends(self, step: Step) -> bool:
         """Whether a step does not wait for what never comes: an agent's executions go on and on."""
         return not (isinstance(step, WaitStep) and step.until is Until.WORK and self._subject.role is Role.AGENT)
+
+    def _asked_again(self) -> Iterator[tuple[Step, ...]]:
+        """An id that an earlier sequence has used up must stay used up, whatever came to pass since."""
+        if self._abilities.lasting and self._subject.role is not Role.AUXILIARY:
+            yield self._possible(_AGAIN)
 
     # ---- malformed requests and wrong bearers
 
@@ -220,6 +237,8 @@ class Planner:
                 return WaitStep(until=Until.WORK)
             return WorkStep(kind=rng.choice(kinds), attempt=rng.choice("pqr"))
         step = rng.choice(self._every_call)
+        if self._abilities.lasting and step.operation in EVENT_OF and rng.random() < EARLIER_SHARE:
+            step = step.model_copy(update={"id": EARLIER_ID})
         if step.operation in _STARTABLE and rng.random() < 0.3:  # noqa: PLR2004 - now and then one is left waiting
             send = rng.choice([Send.START, Send.LEAVE])
             return step.model_copy(update={"deadline": Deadline.SHORT, "send": send})
@@ -261,6 +280,10 @@ class Planner:
 _OF_RECOVERY: Final = frozenset({WorkKind.END, WorkKind.HALF_NAMED})
 """What is not called at random: the end of a session, and a call that has to be sent while admission is open."""
 _WITHOUT_ID: Final = frozenset({Operation.ACKNOWLEDGE, Operation.ACKNOWLEDGE_COMPLETED})
+_AGAIN: Final[tuple[Step, ...]] = tuple(
+    CallStep(operation=operation, id=EARLIER_ID)
+    for operation in (Operation.PREPARE, Operation.COMMIT, Operation.RESUME, Operation.PREPARE)
+)
 _ROUND: Final[tuple[Step, ...]] = (
     CallStep(operation=Operation.PREPARE),
     CallStep(operation=Operation.STATUS),

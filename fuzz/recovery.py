@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from pydantic import ValidationError
@@ -15,16 +16,15 @@ from pydantic import ValidationError
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
+from quiesce.fuzz.own_calls import ask, post
 from quiesce.fuzz.place import Place
-from quiesce.fuzz.seen import OK, Seen
+from quiesce.fuzz.seen import OK
 from quiesce.fuzz.steps import Operation, WorkKind
 from quiesce.fuzz.surroundings import Surroundings
-from quiesce.fuzz.wording import REPLY_BODY_CAP, Bindings
+from quiesce.fuzz.wording import Bindings
 from quiesce.participants.dialects.gym_a import wire
-from quiesce.participants.errors import Unreachable
+from quiesce.participants.errors import ConfigurationError, Unreachable
 from quiesce.participants.identity import AttemptId
-from quiesce.participants.strict_json import compact
-from quiesce.transport.port import ControlRequest
 
 __all__ = ["Recovery"]
 
@@ -69,7 +69,8 @@ class Recovery:
     async def _open(self, outstanding: Sequence[asyncio.Task[object]], over_at: float) -> str:
         refused = [symbol for symbol in self._account.open_ids if not await self._resumes(symbol)]
         await self._resume_holder()
-        await self._end_work()
+        with suppress(ConfigurationError):  # the traffic is at fault: what it cannot end is left as it is
+            await self._end_work()
         if outstanding or over_at > self._place.clock.monotonic():
             await self._outlast(outstanding, over_at)
         for symbol in refused:
@@ -81,7 +82,10 @@ class Recovery:
         return problem
 
     async def _resumes(self, symbol: str) -> bool:
-        seen = await self._post(Operation.RESUME, self._bindings.id(symbol))
+        checkpoint_id = self._bindings.id(symbol)
+        seen = await post(self._place, Operation.RESUME, checkpoint_id)
+        if seen.status == OK:
+            self._account.used_up.add(checkpoint_id)
         return seen.status == OK
 
     async def _resume_holder(self) -> str:
@@ -92,7 +96,7 @@ class Recovery:
             if active is not None and not self._place.is_ours(active):
                 self.stranger = active
                 return ""
-            seen = await self._post(Operation.RESUME, active or self._place.own_id())
+            seen = await post(self._place, Operation.RESUME, active or self._place.own_id())
             if seen.status != OK:
                 await self._place.clock.sleep(self._place.durations.prompt_s)
             phase, active = await self._standing()
@@ -101,7 +105,7 @@ class Recovery:
         return f"it could not be opened: phase {phase.value}, held by {active or 'nobody'}"
 
     async def _standing(self) -> tuple[FencePhase, str | None]:
-        seen = await self._place.line.send(self._request(Operation.CAPABILITIES, None, None))
+        seen = await ask(self._place, Operation.CAPABILITIES)
         try:
             found = wire.Capabilities.model_validate_json(seen.body)
         except ValidationError:
@@ -113,7 +117,7 @@ class Recovery:
         if role is Role.AGENT:
             for work in surroundings.live():
                 work.cut_off = True
-                await self._post(Operation.RETIRE, self._place.own_id(), work.attempt)
+                await post(self._place, Operation.RETIRE, self._place.own_id(), work.attempt)
         elif role is Role.RESOURCES:
             for symbol in sorted(surroundings.sessions):
                 await surroundings.begin(symbol, self._bindings.attempt(symbol), WorkKind.END)
@@ -131,9 +135,7 @@ class Recovery:
         """Let go of the results of our own executions, which would block every later cut."""
         if not self._place.subject.has(Operation.ACKNOWLEDGE_COMPLETED):
             return
-        seen = await self._place.line.send(
-            self._request(Operation.STATUS, {"checkpoint_id": self._place.own_id()}, None)
-        )
+        seen = await ask(self._place, Operation.STATUS, query={"checkpoint_id": self._place.own_id()})
         try:
             status = wire.AgentStatusReply.model_validate_json(seen.body)
         except ValidationError:
@@ -146,30 +148,5 @@ class Recovery:
             and AttemptId(execution.rollout_id, execution.attempt_index) in ours
         ]
         if receipts:
-            body: dict[str, object] = {"executions": receipts[:ATTEMPTS_AT_ONCE]}
-            await self._place.line.send(self._request(Operation.ACKNOWLEDGE_COMPLETED, None, body))
-
-    async def _post(self, operation: Operation, checkpoint_id: str, attempt: AttemptId | None = None) -> Seen:
-        deadline_ts = self._place.clock.now_ts() + self._place.durations.far_s
-        body: dict[str, object] = {"checkpoint_id": checkpoint_id, "deadline_ts": deadline_ts}
-        if attempt is not None:
-            body |= attempt._asdict()
-        if operation is Operation.RESUME:
-            self._place.line.ids.add(checkpoint_id)
-        return await self._place.line.send(self._request(operation, None, body))
-
-    def _request(
-        self, operation: Operation, query: dict[str, str] | None, body: dict[str, object] | None
-    ) -> ControlRequest:
-        route = self._place.subject.routes[operation]
-        return ControlRequest(
-            participant=self._place.subject.name,
-            method=route.method,
-            url=self._place.subject.url.rstrip("/") + route.path,
-            timeout_s=self._place.durations.answer_s,
-            query=query,
-            body=None if body is None else compact(body).encode(),
-            headers={} if body is None else {"content-type": "application/json"},
-            authorized=route.authorized,
-            body_cap=REPLY_BODY_CAP,
-        )
+            body = {"executions": receipts[:ATTEMPTS_AT_ONCE]}
+            await ask(self._place, Operation.ACKNOWLEDGE_COMPLETED, body=body)

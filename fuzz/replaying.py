@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fuzz.campaign import Options, arrive
+from quiesce.fuzz.campaign import arrive
+from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, Finding
-from quiesce.fuzz.line import Line
+from quiesce.fuzz.line import Line, Waiting
+from quiesce.fuzz.options import Options
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.replays import ReplayFile
 from quiesce.fuzz.rulebook import RULES
-from quiesce.fuzz.run import Run
-from quiesce.fuzz.steps import CallStep, Operation, WorkStep
+from quiesce.fuzz.run import NOT_SENT, Run
+from quiesce.fuzz.steps import CallStep, Deadline, Operation, WorkStep
 from quiesce.fuzz.traffic import work_call
+from quiesce.fuzz.verdicts import Verdict
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import Transport
@@ -24,33 +27,79 @@ __all__ = ["Replayed", "replay_at"]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay. ``finding`` is None where the rule held this time."""
+    """What came of a replay.
+
+    Attributes:
+        finding: how the rule was broken; None where it was not.
+        episode: the run; None where the rule was broken before any sequence.
+        unchecked: why the rule was not put to the test by these steps; empty where it was broken, or holds.
+        closed: why it could not be proven that the participant accepts work again; empty where it does.
+    """
 
     finding: Finding | None
     episode: Episode | None
+    unchecked: str = ""
+    closed: str = ""
 
 
-async def replay_at(url: str, transport: Transport, clock: Clock, options: Options, replay: ReplayFile) -> Replayed:
+async def replay_at(
+    url: str,
+    transport: Transport,
+    clock: Clock,
+    options: Options,
+    replay: ReplayFile,
+    *,
+    waiting: Waiting | None = None,
+    name: str = "",
+) -> Replayed:
     """Run the sequence of ``replay`` at ``url``. The participant is left open.
+
+    ``waiting`` as for ``examine``; ``name`` is what errors call the participant, by default its URL.
 
     Raises:
         ConfigurationError: it cannot be run there: another role, or calls that are not allowed.
         QuiesceError: nobody that could be tested answers there; the text says why.
+        StillClosed: it was interrupted, and the participant could not be opened.
     """
-    line = Line(transport, clock, options.rate)
+    line = Line(transport, clock, options.rate, waiting)
     found, place = await arrive(url, line, options)
-    rule_id = replay.violation.rule
+    rule_id, called = replay.violation.rule, name or url
     early = next((finding for finding in found.findings if finding.rule.id == rule_id), None)
+    closed = found.reason if found.verdict.in_doubt else ""
     if early is not None:
-        return Replayed(early, None)
+        return Replayed(early, None, closed=closed)
     if place is None:
-        raise QuiesceError(f"{url}: {found.verdict.value}: {found.reason}")
-    _check_possible(replay, place)
-    others = frozenset(rule.id for rule in RULES if rule.id != rule_id)
-    episode = await Run(place, replay.steps, muted=others).execute()
-    if episode.verdict is not None and episode.finding is None:
-        raise QuiesceError(f"{url}: {episode.verdict.value}: {episode.gone}")
-    return Replayed(episode.finding, episode)
+        error = StillClosed if found.verdict is Verdict.LEFT_CLOSED else QuiesceError
+        raise error(f"{called}: {found.verdict.value}: {found.reason.replace(url, called)}")
+    try:
+        _check_possible(replay, place)
+        others = frozenset(rule.id for rule in RULES if rule.id != rule_id)
+        episode = await Run(place, replay.steps, muted=others).execute()
+    finally:
+        place.clear_away()
+    return _judged(called, rule_id, episode, found.exercised)
+
+
+def _judged(called: str, rule_id: str, episode: Episode, exercised_before: frozenset[str]) -> Replayed:
+    closed = episode.gone if episode.verdict is not None and episode.verdict.in_doubt else ""
+    if episode.finding is not None:
+        return Replayed(episode.finding, episode, closed=closed)
+    if episode.verdict is not None:
+        error = StillClosed if episode.verdict is Verdict.LEFT_CLOSED else QuiesceError
+        raise error(f"{called}: {episode.verdict.value}: {episode.gone}")
+    exercised = episode.exercised | exercised_before | {"server.survives"}
+    return Replayed(None, episode, unchecked="" if rule_id in exercised else _why_unchecked(episode))
+
+
+def _why_unchecked(episode: Episode) -> str:
+    """Why a sequence does not come to the rule that it is about."""
+    for number, line in enumerate(episode.trace, start=1):
+        if line.outcome in NOT_SENT:
+            return f"step {number} was not sent: {line.outcome}"
+    lost_at = episode.lost_at
+    if lost_at is not None:
+        return f"behind step {lost_at + 1} nothing is known of the fence any more, as another rule is broken there"
+    return "the steps do not come to it" if episode.trace else "there are no steps"
 
 
 def _check_possible(replay: ReplayFile, place: Place) -> None:
@@ -64,6 +113,9 @@ def _check_possible(replay: ReplayFile, place: Place) -> None:
         raise ConfigurationError("the replay exports; name a directory that the server can write: --checkpoint-dir")
     if Operation.RESTORE in operations and not place.may_restore:
         raise ConfigurationError("the replay restores; say that it may: --allow-restore")
+    deadlines = {step.deadline for step in replay.steps if isinstance(step, CallStep)}
+    if Deadline.DISTANT in deadlines and not place.alone:
+        raise ConfigurationError("the replay waits for as long as work goes on, and the server has live work of others")
     someone = AttemptId("someone", 0)
     for step in replay.steps:
         if isinstance(step, WorkStep) and work_call(place.traffic, subject.role, step.kind, someone) is None:

@@ -134,6 +134,9 @@ def parse_replay(content: bytes, *, source: str) -> ReplayFile:
         raise ReplayInvalid(source, first_problems(error)) from None
     if replay.violation.rule not in RULE_BY_ID:
         raise ReplayInvalid(source, f"there is no rule {replay.violation.rule!r}; it may come from a newer Quiesce")
+    rule, role = RULE_BY_ID[replay.violation.rule], replay.tested.role
+    if role not in rule.roles:
+        raise ReplayInvalid(source, f"the rule {rule.id} binds no server of role {role.value}, which was tested")
     return replay
 
 

@@ -13,9 +13,10 @@ from quiesce.fuzz.account import Account
 from quiesce.fuzz.calls import Call
 from quiesce.fuzz.exports import export_problem, restore_problem
 from quiesce.fuzz.judge import Judge
+from quiesce.fuzz.leases import renewal_problem
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
-from quiesce.fuzz.steps import Bearer, Operation, Receipt
+from quiesce.fuzz.steps import Bearer, Operation, Receipt, Send
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.truth import Standing, untruths
 from quiesce.fuzz.wording import Bindings
@@ -113,6 +114,18 @@ class Replies:
             account.acknowledged.add(step.attempt)
             self._surroundings.finished.discard(step.attempt)
 
+    def renewed(self, call: Call, seen: Seen) -> None:
+        """Judge the reply to the renewal of a lease (docs/leases.md), which moves no fence."""
+        if not self._judge.sound(seen):
+            return
+        self._shaped(call.asked.route, seen)
+        step = call.asked.step
+        if call.raced or step.send not in {Send.WAIT, Send.TWICE} or not self._judge.strict:
+            return
+        problem = renewal_problem(call, seen, self._judge.strict.worlds, self._bindings.id(step.id))
+        expected, got = problem or ("", "")
+        self._judge.check("lease.renew", holds=problem is None, expected=expected, got=got)
+
     # ---- what a success means
 
     def _note(self, call: Call, reply: BaseModel | None) -> None:
@@ -124,6 +137,7 @@ class Replies:
                 account.restored = True
             case Operation.RESUME:
                 account.open_ids = [id_ for id_ in account.open_ids if id_ != step.id]
+                account.used_up.add(self._bindings.id(step.id))
             case Operation.ABORT_INFLIGHT:
                 account.aborted.add(step.attempt)
                 self._fence(step.attempt)

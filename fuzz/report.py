@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.findings import TraceLine
@@ -12,6 +13,9 @@ from quiesce.fuzz.steps import Step, render_step
 from quiesce.fuzz.verdicts import Verdict
 
 __all__ = ["ParticipantReport", "Violation", "text_of"]
+
+SEEN_ONCE: Final = "seen once"
+"""The severity of an error that did not come again when the same calls were made once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Violation:
         steps: the minimal sequence; empty where no call was needed.
         trace: the run of it.
         found_in: the number of steps of the sequence in which it was found first.
-        reproducible: whether it happens again.
+        reproducible: whether it happened again when the same calls were made once more.
         at_call, at_s: how many calls and seconds after the beginning it was found.
     """
 
@@ -42,7 +46,22 @@ class Violation:
     @property
     def is_error(self) -> bool:
         """Whether it makes the participant fail the test."""
+        return self.is_grave and self.reproducible
+
+    @property
+    def was_seen_once(self) -> bool:
+        """Whether it would make the participant fail, had it come again."""
+        return self.is_grave and not self.reproducible
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether it breaks a rule of severity error that the profile does not know."""
         return self.rule.severity is Severity.ERROR and not self.known
+
+    @property
+    def severity(self) -> str:
+        """How grave it is, in words."""
+        return SEEN_ONCE if self.was_seen_once else self.rule.severity.value
 
     def described(self) -> dict[str, object]:
         """As members of a JSON object."""
@@ -50,7 +69,7 @@ class Violation:
             "rule": self.rule.id,
             "sentence": self.rule.sentence,
             "section": self.rule.section,
-            "severity": self.rule.severity.value,
+            "severity": self.severity,
             "known": self.known or None,
             "expected": self.expected,
             "got": self.got,
@@ -101,9 +120,14 @@ class ParticipantReport:
         return tuple(violation for violation in self.violations if violation.is_error)
 
     @property
+    def seen_once(self) -> tuple[Violation, ...]:
+        """The violations that would make it fail, had they come again."""
+        return tuple(violation for violation in self.violations if violation.was_seen_once)
+
+    @property
     def conforms(self) -> bool:
-        """Whether it was tested and broke no rule of severity error that the profile does not know."""
-        return self.verdict is Verdict.TESTED and not self.errors
+        """Whether it was tested and was never seen to break a rule of severity error that the profile does not know."""
+        return self.verdict is Verdict.TESTED and not self.errors and not self.seen_once
 
     @property
     def in_doubt(self) -> bool:
@@ -144,9 +168,11 @@ def _lines(report: ParticipantReport) -> list[str]:
     for violation in report.violations:
         lines += _violation_lines(violation)
     if report.verdict is Verdict.TESTED or report.sequences:
-        others = len(report.violations) - len(report.errors)
+        once = len(report.seen_once)
+        others = len(report.violations) - len(report.errors) - once
+        seen_once = f"{once} seen once, " if once else ""
         lines.append(
-            f"  {len(report.held)} rules held, {len(report.errors)} broken, {others} warnings or known, "
+            f"  {len(report.held)} rules held, {len(report.errors)} broken, {seen_once}{others} warnings or known, "
             f"{len(report.untested or {})} not tested; {report.calls} calls in {report.sequences} sequences, "
             f"{report.ids} ids used up, {report.seconds:.1f} s"
         )
@@ -157,7 +183,7 @@ def _lines(report: ParticipantReport) -> list[str]:
 def _violation_lines(violation: Violation) -> list[str]:
     rule = violation.rule
     known = f", known as {violation.known}" if violation.known else ""
-    once = "" if violation.reproducible else " (seen once, did not happen again)"
-    lines = [f"  {rule.severity.value} {rule.id}{known}: {rule.sentence} (wire-protocol {rule.section}){once}"]
+    once = "" if violation.reproducible else " (it did not come again)"
+    lines = [f"  {violation.severity} {rule.id}{known}: {rule.sentence} ({rule.source}){once}"]
     lines += [f"    {number}. {line}" for number, line in enumerate(violation.trace, start=1)]
     return [*lines, f"    expected {violation.expected}; got {violation.got}"]

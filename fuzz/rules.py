@@ -57,6 +57,9 @@ class Need(StrEnum):
     GRACE = "time to wait"
     """For an incomplete prepare to be given up (``--wait-grace-s``)."""
 
+    LEASE = "a lease"
+    """The extension of docs/leases.md."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -98,7 +101,7 @@ class Rule:
     Attributes:
         id: unique, two words with a dot: what it is about, and a name.
         sentence: what must hold.
-        section: the sections of wire-protocol (and F numbers) that say so.
+        section: the sections of wire-protocol (and F numbers) that say so; a page of ``docs`` for an extension of ours.
         severity, roles: how grave, and for whom.
         known: the known deviation from it, by profile.
         needs: what it cannot be tested without.
@@ -113,6 +116,11 @@ class Rule:
     known: Mapping[Profile, Known] = field(default_factory=dict)
     needs: frozenset[Need] = frozenset()
     rows: tuple[RowMatch, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The document and the sections that say so."""
+        return self.section if self.section.startswith("docs/") else f"wire-protocol {self.section}"
 
     def stands_for(self, role: Role, row: FenceRow) -> bool:
         """Whether the row of this role's strict table belongs to the rule."""

@@ -232,6 +232,15 @@ _EXPORTS: Final = (
     ),
 )
 
+_LEASES: Final = (
+    Rule(
+        "lease.renew",
+        "A renewal under the id that holds it says until when it is held, any other is refused; it moves nothing.",
+        "docs/leases.md",
+        needs=frozenset({Need.LEASE}),
+    ),
+)
+
 WIRE_RULES: Final[tuple[Rule, ...]] = (
     *_CAPABILITIES,
     *_BEARER,
@@ -241,5 +250,6 @@ WIRE_RULES: Final[tuple[Rule, ...]] = (
     *_AGENTS,
     *_DATA_PLANE,
     *_EXPORTS,
+    *_LEASES,
 )
 """In the order in which the documents list them."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
-from quiesce.fsm.tables.fence import FenceEvent
-from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
+from quiesce.fuzz.arrivals import arrival_of, as_arrived
 from quiesce.fuzz.calls import Call
+from quiesce.fuzz.earlier import earlier_id
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, TraceLine
 from quiesce.fuzz.judge import Judge
@@ -24,20 +23,22 @@ from quiesce.fuzz.place import Place
 from quiesce.fuzz.recovery import Recovery
 from quiesce.fuzz.replies import Replies
 from quiesce.fuzz.seen import OK, Seen
-from quiesce.fuzz.steps import Bearer, CallStep, Deadline, Operation, Roots, Send, Step, Until, WorkStep
-from quiesce.fuzz.subject import EVENT_OF
+from quiesce.fuzz.steps import EARLIER_ID, Bearer, CallStep, Deadline, Operation, Send, Step, Until, WorkStep
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.verdicts import LATE_SHARE, Verdict
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Asked, Wording
-from quiesce.fuzz.work_steps import WorkSteps
-from quiesce.fuzz.worlds import Arrival
+from quiesce.fuzz.work_steps import NO_SUCH_WORK, WorkSteps
 from quiesce.participants.errors import Unreachable
 from quiesce.participants.identity import AttemptId
 
-__all__ = ["Run"]
+__all__ = ["NOT_SENT", "Run"]
 
-_PASSED: Final = frozenset({Deadline.PAST, Deadline.ZERO})
+NO_ROUTE: Final = "it has no such route"
+NO_EARLIER_ID: Final = "no id was used up before"
+NOT_SENT: Final = frozenset({NO_ROUTE, NO_EARLIER_ID, NO_SUCH_WORK})
+"""The outcomes of steps that came to nothing, as there was nothing to send."""
+
 _ACKNOWLEDGEMENTS: Final = frozenset({Operation.ACKNOWLEDGE, Operation.ACKNOWLEDGE_COMPLETED})
 _CLOSING: Final = frozenset({Operation.PREPARE, Operation.RESTORE})
 _NOT_AWAITED: Final = frozenset({Send.START, Send.AT_ONCE, Send.LEAVE})
@@ -56,7 +57,7 @@ class Run:
         )
         self._surroundings = Surroundings(place.subject, place.line, place.traffic, place.durations)
         self._outlook = Outlook(place, self._surroundings, account)
-        self._wording = Wording(place.subject, bindings, place.durations)
+        self._wording = Wording(place.subject, bindings, place.durations, place.silent)
         self._replies = Replies(place, bindings, judge, self._surroundings, account)
         self._watch = Watch(place, bindings, self._wording, judge)
         self._data = WorkSteps(place, bindings, judge, self._surroundings, self._watch)
@@ -113,7 +114,9 @@ class Run:
     async def finish(self) -> None:
         """The sequence is over: what was started is answered, and how things stand then is looked at."""
         if self._racing:
-            arrivals = [self._as_arrived(call, call.arrival) for call in self._racing if call.arrival is not None]
+            arrivals = [
+                as_arrived(self._place, call, call.arrival) for call in self._racing if call.arrival is not None
+            ]
             self._judge.arrived(arrivals, self._outlook.circumstances())
             self._racing = []
         if self._calls:
@@ -136,6 +139,8 @@ class Run:
         # who answers nothing at all any more is told from who answers and stays closed
         if problem and (recovery.unanswered is None or await self._watch.answers(recovery.unanswered)):
             self._watch.lost(Verdict.LEFT_CLOSED, problem)
+        known = set(self._place.used_up)
+        self._place.used_up.extend(sorted(self._account.used_up - known))
 
     def episode(self) -> Episode:
         """What came of it."""
@@ -154,9 +159,11 @@ class Run:
 
     async def _call(self, step: CallStep) -> str:
         if not self._place.subject.has(step.operation):
-            return "it has no such route"
+            return NO_ROUTE
         if step.operation is Operation.CAPABILITIES:
             return "looked at"
+        if step.id == EARLIER_ID and not await self._has_earlier():
+            return NO_EARLIER_ID
         if step.operation in {Operation.COMMIT, Operation.RESTORE}:
             self._bindings.make_directory(step.directory)
         await self._place.line.free()
@@ -171,7 +178,7 @@ class Run:
         still = await self._surroundings.still_served(served)
         drained = self._outlook.drained(served=bool(still), quiet=quiet)
         arrivals = [
-            self._as_arrived(call, call.arrival)
+            as_arrived(self._place, call, call.arrival)
             for call in (*self._racing, *calls)
             if call.arrival is not None and call.is_valid
         ]
@@ -181,13 +188,22 @@ class Run:
         outcomes = [await self._settled(call, [work.attempt for work in still], drained=drained) for call in calls]
         return " and ".join(outcomes)
 
+    async def _has_earlier(self) -> bool:
+        """Whether there is an id of an earlier run that can be asked about; one is chosen once in a run."""
+        if not self._bindings.earlier:
+            try:
+                self._bindings.earlier = await earlier_id(self._place)
+            except Unreachable as error:
+                await self._watch.answers(error)
+        return bool(self._bindings.earlier)
+
     def _started(self, step: CallStep) -> Call:
         place = self._place
         asked = self._wording.asked(step, place.clock.now_ts(), self._account.receipts)
         self._numbers += 1
         task = asyncio.create_task(self._sent(asked))
-        arrival = self._arrival(step, self._numbers)
-        call = Call(self._numbers, asked, arrival, task, place.clock.monotonic())
+        arrival = arrival_of(step, self._numbers, place.subject.role)
+        call = Call(self._numbers, asked, arrival, task, place.clock.monotonic(), bool(self._racing))
         self._calls.append(call)
         if asked.route.method == "POST" and call.is_valid and step.operation not in _ACKNOWLEDGEMENTS:
             self._note_sent(step, call)
@@ -206,29 +222,10 @@ class Run:
         except Unreachable as error:
             return error
 
-    def _arrival(self, step: CallStep, number: int) -> Arrival | None:
-        event = EVENT_OF.get(step.operation)
-        if event is None:
-            return None
-        operation = (event, step.attempt) if event is FenceEvent.ABORT_INFLIGHT else None
-        roots = step.roots if self._place.subject.role is Role.POLICY else Roots.NONE
-        body = (step.directory, roots) if event in {FenceEvent.COMMIT, FenceEvent.RESTORE} else None
-        return Arrival(number, event, step.id, operation, body, step.deadline in _PASSED)
-
     def _is_under_way(self, step: Step) -> bool:
         """Whether a call with a short deadline was sent in this step and is not answered yet."""
         short = isinstance(step, CallStep) and step.deadline is Deadline.SHORT
         return short and any(call.asked.step is step for call in self._calls)
-
-    def _as_arrived(self, call: Call, arrival: Arrival) -> Arrival:
-        """What the fence has seen of a call. Only an answer shows that it came before its deadline was over."""
-        deadline, durations = call.asked.step.deadline, self._place.durations
-        lasts_s = {Deadline.SHORT: durations.short_s, Deadline.FAR: durations.far_s}.get(deadline)
-        if lasts_s is None:
-            return arrival
-        is_over = self._place.clock.monotonic() >= call.sent_at + lasts_s
-        surely_in_time = not is_over and (call.task.done() or deadline is Deadline.FAR)
-        return arrival if surely_in_time else replace(arrival, deadline_passed=None)
 
     async def _settled(self, call: Call, served: Sequence[AttemptId], *, drained: bool | None) -> str:
         """What became of a call: its reply is judged, or somebody goes on waiting for it, or nobody does."""
@@ -252,6 +249,8 @@ class Run:
         self._judge.check("reply.in-time", holds=True, expected="", got="")
         if not call.is_valid:
             self._replies.refused(call, seen)
+        elif call.asked.step.operation is Operation.RENEW:
+            self._replies.renewed(call, seen)
         elif call.arrival is None:
             self._replies.acknowledged(call, seen)
         else:
@@ -265,6 +264,9 @@ class Run:
         if await self._watch.answers(error):
             timeout_s = call.asked.request.timeout_s
             late = self._place.clock.monotonic() - call.sent_at >= timeout_s * LATE_SHARE
+            if late:
+                silent, operation = self._place.silent, call.asked.step.operation
+                silent[operation] = silent.get(operation, 0) + 1
             rule_id = "reply.in-time" if late else "reply.shape"
             wanted = f"an answer within {timeout_s:g} s" if late else "a whole HTTP reply"
             self._judge.check(rule_id, holds=False, expected=wanted, got=error.reason)

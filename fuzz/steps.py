@@ -24,6 +24,7 @@ from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.validation import first_problems
 
 __all__ = [
+    "EARLIER_ID",
     "OWN_FIELDS",
     "Bearer",
     "CallStep",
@@ -55,6 +56,8 @@ class Operation(StrEnum):
     DISCARD = "discard"
     ACKNOWLEDGE = "acknowledge"
     ACKNOWLEDGE_COMPLETED = "acknowledge_completed"
+    RENEW = "renew"
+    """Of a lease, an extension of Quiesce (docs/leases.md)."""
     CAPABILITIES = "capabilities"
 
 
@@ -153,7 +156,9 @@ class _Symbolic(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-IdSymbol = Annotated[StrictStr, Field(pattern=r"^[a-h]$")]
+EARLIER_ID: Final = "z"
+"""An id that an earlier sequence has used up."""
+IdSymbol = Annotated[StrictStr, Field(pattern=r"^[a-hz]$")]
 AttemptSymbol = Annotated[StrictStr, Field(pattern=r"^[p-w]$")]
 DirectorySymbol = Annotated[StrictStr, Field(pattern=r"^(d[1-9]|missing|file)$")]
 SpoilName = Annotated[StrictStr, Field(pattern=r"^[a-z0-9_.-]*$", max_length=120)]
@@ -208,12 +213,14 @@ OWN_FIELDS: Final[Mapping[Operation, tuple[str, ...]]] = {
     Operation.DISCARD: ("id", "deadline", "attempt"),
     Operation.ACKNOWLEDGE: ("attempt", "receipt"),
     Operation.ACKNOWLEDGE_COMPLETED: ("attempt", "receipt"),
+    Operation.RENEW: ("id", "deadline"),
     Operation.CAPABILITIES: (),
 }
 """The fields that a call of each operation has, apart from those of every call."""
 
 _EVERY_CALL: Final = ("spoiled", "bearer", "send")
 _POSITIONAL: Final = ("id", "attempt")
+_YES_OR_NO: Final = {"yes": True, "no": False}
 S = TypeVar("S", bound=_Symbolic)
 
 
@@ -258,7 +265,7 @@ def _fields(line: str, operation: Operation, words: list[str]) -> dict[str, obje
         if separator and name not in (*OWN_FIELDS[operation], *_EVERY_CALL):
             raise ConfigurationError(f"{line!r} is no step: {operation.value} has no {name!r}")
         if separator:
-            found[name] = value == "yes" if name == "long_poll" else value
+            found[name] = _YES_OR_NO.get(value, value) if name == "long_poll" else value
         elif positions:
             found[positions.pop(0)] = word
         else:

@@ -28,9 +28,9 @@ from quiesce.fuzz.steps import Operation
 from quiesce.fuzz.subject import Subject, routes_for
 from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import ANSWER_S, OWN_NAMES
-from quiesce.participants.capabilities import Declaration, WorkerMode
+from quiesce.participants.capabilities import LEASE_FEATURE, Declaration, WorkerMode
 from quiesce.participants.dialects.gym_a import wire
-from quiesce.participants.dialects.gym_a.routes import PREFIX, ROUTE_BY_NAME, Route
+from quiesce.participants.dialects.gym_a.routes import LEASE_ROUTE, PREFIX, ROUTE_BY_NAME, Route
 from quiesce.participants.errors import MaybeApplied, NeverSent, Unreachable
 from quiesce.participants.excerpts import body_excerpt, printable
 from quiesce.participants.validation import first_problems
@@ -53,6 +53,7 @@ _FEATURES: Final = {
     Operation.DISCARD: "discard_restored_continuation_v1",
     Operation.ACKNOWLEDGE: "completed_result_acknowledgement",
     Operation.ACKNOWLEDGE_COMPLETED: "completed_result_acknowledgement",
+    Operation.RENEW: LEASE_FEATURE,
 }
 """Routes of later servers: one that does not declare the feature need not have the route."""
 
@@ -90,6 +91,7 @@ class Survey:
     answer_s: float = ANSWER_S
     _findings: list[Finding] = field(default_factory=list, init=False)
     _asking: Asking = field(init=False)
+    _opened: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._asking = Asking(self.url, self.line, self.answer_s)
@@ -182,7 +184,7 @@ class Survey:
             findings=tuple(self._findings),
             owes_restore=(owes,),
             alone=not live,
-            exercised=_EXERCISED,
+            exercised=_EXERCISED | ({"fence.resume-opens"} if self._opened else set()),
         )
 
     async def _live_work(self, subject: Subject, status: Seen) -> str:
@@ -222,6 +224,7 @@ class Survey:
             said = f"its resume is not answered: {error.reason}"
         else:
             if resumed.status == OK or await self._holder() != checkpoint_id:
+                self._opened = resumed.status == OK
                 return
             shown = f"{resumed}, after prepare {checkpoint_id} -> 200"
             self._break("fence.resume-opens", f"200 for resume {checkpoint_id}", shown)
@@ -296,6 +299,8 @@ class Survey:
 def _every_route(role: Role, *, coordinated: bool) -> Mapping[Operation, Route]:
     """The routes that the declaration promises; a coordinator's has those of its workers' exports as well."""
     promised = dict(routes_for(role))
+    if role in LEASE_ROUTE.served_by:
+        promised[Operation.RENEW] = LEASE_ROUTE
     return promised | dict(routes_for(role, coordinated=coordinated))
 
 

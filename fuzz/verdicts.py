@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     HELD = "held by somebody"
     LIVE_WORK = "has live work"
     OWES_RESTORE = "owes a restore"
+    NOT_BEGUN = "not begun"
 
     # it was tested in part, and left open
     INTERRUPTED = "interrupted"
@@ -48,7 +49,8 @@ class Verdict(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether something went wrong that is not the way in which the test was asked for."""
-        return self in {Verdict.UNREACHABLE, Verdict.INTERRUPTED, Verdict.SHARED} or self.in_doubt
+        failures = {Verdict.UNREACHABLE, Verdict.NOT_BEGUN, Verdict.INTERRUPTED, Verdict.SHARED}
+        return self in failures or self.in_doubt
 
     @property
     def in_doubt(self) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from quiesce.fuzz.spoiled import spoiling_of
-from quiesce.fuzz.steps import CallStep, Deadline, Operation, Receipt, Roots
+from quiesce.fuzz.steps import EARLIER_ID, CallStep, Deadline, Operation, Receipt, Roots
 from quiesce.fuzz.subject import Subject
 from quiesce.participants.dialects.gym_a.routes import Route
 from quiesce.participants.errors import ConfigurationError
@@ -70,16 +70,18 @@ class Durations:
 class Bindings:
     """The names that stand for the letters of one run of a sequence. No two runs share any.
 
-    ``root`` is where directories are made, None where the participant may export nowhere.
+    ``root`` is where directories are made, None where the participant may export nowhere. ``earlier`` is the id of an
+    earlier run that this one asks about; empty where none was chosen.
     """
 
     def __init__(self, prefix: str, root: Path | None) -> None:
         self._prefix = prefix
         self._root = root
+        self.earlier = ""
 
     def id(self, symbol: str) -> str:
         """The wire id of a letter."""
-        return f"{self._prefix}-{symbol}"
+        return self.earlier if symbol == EARLIER_ID and self.earlier else f"{self._prefix}-{symbol}"
 
     def attempt(self, symbol: str) -> AttemptId:
         """The attempt of a letter."""
@@ -95,11 +97,15 @@ class Bindings:
 
     def symbol(self, wire_id: str) -> str:
         """The letter of a wire id; a foreign id as it is."""
+        if self.earlier and wire_id == self.earlier:
+            return EARLIER_ID
         return wire_id.removeprefix(f"{self._prefix}-")
 
     def unnamed(self, text: str) -> str:
         """``text`` with letters in place of this run's names, so that two runs say the same."""
         named = text if self._root is None else text.replace(f"{self._root}/", "")
+        if self.earlier:
+            named = named.replace(self.earlier, EARLIER_ID)
         return named.replace(f"{self._prefix}-", "").replace(f"{self._prefix}/", "")
 
     def make_directory(self, symbol: str) -> None:
@@ -157,12 +163,15 @@ class Asked:
 
 
 class Wording:
-    """Puts the calls of one run on the wire."""
+    """Puts the calls of one run on the wire. ``silent``: operations of which it is known that they are not answered."""
 
-    def __init__(self, subject: Subject, bindings: Bindings, durations: Durations) -> None:
+    def __init__(
+        self, subject: Subject, bindings: Bindings, durations: Durations, silent: Collection[Operation] = ()
+    ) -> None:
         self._subject = subject
         self._bindings = bindings
         self._durations = durations
+        self._silent = silent
 
     def asked(self, step: CallStep, now_ts: float, receipts: Mapping[str, Mapping[str, object]]) -> Asked:
         """The request of a step that is sent now. ``receipts`` has what the agent reported, by attempt symbol."""
@@ -212,12 +221,13 @@ class Wording:
         )
 
     def patience_s(self, step: CallStep) -> float:
-        """Within which the call must be answered."""
+        """Within which the call must be answered. One of which it is known that it is not gets little time more."""
         durations = self._durations
+        answer_s = durations.prompt_s if step.operation in self._silent else durations.answer_s
         if step.operation is not Operation.PREPARE and not step.long_poll:
-            return durations.answer_s
+            return answer_s
         waits = {Deadline.FAR: durations.far_s, Deadline.DISTANT: durations.far_s, Deadline.SHORT: durations.short_s}
-        return waits.get(step.deadline, 0.0) + durations.answer_s
+        return waits.get(step.deadline, 0.0) + answer_s
 
     def _fields(
         self, step: CallStep, deadline_ts: float, receipts: Mapping[str, Mapping[str, object]]

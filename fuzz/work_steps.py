@@ -14,7 +14,9 @@ from quiesce.fuzz.surroundings import CLOSED_CODES, Surroundings, Work
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Bindings
 
-__all__ = ["WorkSteps"]
+__all__ = ["NO_SUCH_WORK", "WorkSteps"]
+
+NO_SUCH_WORK: Final = "the traffic has no such call"
 
 SUCCESS_BELOW: Final = 400
 _STALE: Final = "stale_attempt"
@@ -40,7 +42,7 @@ class WorkSteps:
         """Begin the work of a step, wait for its answer where it has a short one, and say what came of it."""
         work = await self._surroundings.begin(step.attempt, self._bindings.attempt(step.attempt), step.kind)
         if work is None:
-            return "the traffic has no such call"
+            return NO_SUCH_WORK
         if step.kind in _ANSWERED and not self._runs_long(work):
             await self._surroundings.answered([work])
         if not work.task.done():

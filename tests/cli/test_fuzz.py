@@ -95,8 +95,9 @@ def test_an_interrupted_test_tells_what_it_found(
     arguments = ("--traffic=kit", f"--replays={replays}", f"--junit={junit}", "--json")
     result = quiesce("fuzz", url, recorded.urls[Role.POLICY], *FAST, *arguments)
     assert result.exit_code == 1, result.output
-    [report] = last_object(result)["participants"]
+    report, other = last_object(result)["participants"]
     assert (report["verdict"], report["conforms"]) == ("interrupted", False)
+    assert (other["url"], other["verdict"]) == (recorded.urls[Role.POLICY], "not begun")
     assert len(report["violations"]) == len(list(replays.iterdir())) > 0
     assert ET.fromstring(junit.read_text()).findall("testsuite/testcase/failure")  # noqa: S314 - as above
     assert "interrupted; everybody accepts work" in result.stderr

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.asgi import ask
 from support.bad_servers import always
 from support.planted import PLANTED, Planted
 
@@ -18,7 +20,7 @@ from quiesce.fuzz import Durations, Nonconforming, Settings, assert_conforms, co
 from quiesce.fuzz.kit import KIT_TOKEN, build_kit_server
 from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
+from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send
 
 QUICK = Settings(token=KIT_TOKEN, calls_max=300, in_virtual_time=True, traffic=kit_traffic)
 
@@ -120,8 +122,8 @@ def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], says: str) -
         assert_conforms(**{"app": app, **given})
 
 
-def test_a_checkpoint_directory_that_is_lost_on_the_way_is_an_error_of_ours(tmp_path: Path) -> None:
-    """It becomes a file, before the first commit makes its folders there."""
+def test_a_checkpoint_directory_that_is_lost_on_the_way_ends_the_test(tmp_path: Path) -> None:
+    """It becomes a file, before the first commit makes its folders there; what was found until then is told."""
     root = tmp_path / "shared"
     root.mkdir()
 
@@ -131,8 +133,108 @@ def test_a_checkpoint_directory_that_is_lost_on_the_way_is_an_error_of_ours(tmp_
         root.touch()
         return build_kit_server(Role.POLICY).app
 
-    with pytest.raises(ConfigurationError, match=r"the checkpoint directory .*shared cannot be used: .*irectory"):
+    says = r"interrupted: the test could not go on: the checkpoint directory .*shared cannot be used: .*irectory"
+    with pytest.raises(Nonconforming, match=says):
         assert_conforms(fresh=fresh, settings=QUICK, checkpoint_dir=root)
+
+
+def test_nothing_is_left_in_a_directory_of_ones_own(tmp_path: Path) -> None:
+    """What was exported there is removed; what was there before is not."""
+    (tmp_path / "fuzz-of-somebody").mkdir()
+    report = assert_conforms(build_kit_server(Role.POLICY).app, settings=QUICK, checkpoint_dir=tmp_path)
+    assert {"fence.commit", "export.verifies"} <= set(report.held)
+    assert [path.name for path in tmp_path.iterdir()] == ["fuzz-of-somebody"]
+
+
+def test_what_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may run as another user: the test goes on, and says what is left where."""
+    removed = shutil.rmtree
+
+    def refused(path: Any, **how: Any) -> None:  # noqa: ANN401 - what rmtree takes
+        if "fuzz-" in Path(path).name and "onerror" not in how and "onexc" not in how:  # tempfile says how
+            raise PermissionError(13, "Permission denied", str(path))
+        removed(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    report = assert_conforms(build_kit_server(Role.POLICY).app, settings=QUICK, checkpoint_dir=tmp_path)
+    [note] = [note for note in report.notes if "are left in" in note]
+    assert note.endswith(f"are left in {tmp_path}: Permission denied; remove them by hand")
+
+
+def test_replay_files_that_cannot_be_written_are_told_before_the_test(tmp_path: Path) -> None:
+    """Not after minutes, with everything that was found."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="file/replays: replay files cannot be written there"):
+        assert_conforms(never, settings=QUICK, replays=tmp_path / "file" / "replays")
+
+
+async def never(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    """Is not to be called."""
+    raise AssertionError("it was called")
+
+
+def test_live_work_is_left_alone_unless_told() -> None:
+    """As by the command; the setting that the reason names exists."""
+    app = with_execution(build_kit_server(Role.AGENT).app)
+    with pytest.raises(Nonconforming, match=r"has live work: .*allow_live_work"):
+        assert_conforms(app, settings=QUICK, calls_max=100)
+    assert assert_conforms(app, settings=QUICK, calls_max=100, allow_live_work=True).conforms
+
+
+def with_execution(app: ASGIApp) -> ASGIApp:
+    """The agent, which begins to work for somebody before it is asked anything."""
+    begun: list[asyncio.Task[object]] = []
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if not begun and scope["type"] == "http":
+            headers = {"x-nemo-gym-rollout-id": "theirs", "x-nemo-gym-attempt-index": "0"}
+            work = ask(app, "POST", "/run", json_body={"task": "t", "turns": 10_000}, headers=headers)
+            begun.append(asyncio.ensure_future(work))
+            await asyncio.sleep(1)
+        await app(scope, receive, send)
+
+    return served
+
+
+def test_a_report_names_the_application(tmp_path: Path) -> None:
+    """No address that nobody has ever set."""
+    report = assert_conforms(fresh=a_judge, settings=QUICK, calls_max=100)
+    assert report.url == f"the application {__name__}:a_judge"
+    with pytest.raises(Nonconforming) as failed:
+        assert_conforms(always(404, b"{}"), settings=QUICK, replays=tmp_path)
+    assert str(failed.value).startswith("the application support.bad_servers:answering.<locals>.app: not a participant")
+    assert "invalid" not in str(failed.value)
+
+
+def a_judge() -> ASGIApp:
+    """A fresh application with a name."""
+    return build_kit_server(Role.AUXILIARY).app
+
+
+def test_the_seed_decides_every_name_in_fresh_applications() -> None:
+    """So that the same seed is the same test, to the last byte."""
+
+    def bodies(seed: int) -> list[bytes]:
+        heard: list[bytes] = []
+
+        def fresh() -> ASGIApp:
+            app = build_kit_server(Role.AUXILIARY).app
+
+            async def served(scope: Scope, receive: Receive, send: Send) -> None:
+                async def listened() -> Message:
+                    message = await receive()
+                    heard.append(message.get("body", b""))
+                    return message
+
+                await app(scope, listened, send)
+
+            return served
+
+        durations = Durations(short_s=2.0, work_s=20.0)
+        assert_conforms(fresh=fresh, settings=QUICK, calls_max=100, seed=seed, durations=durations)
+        return heard
+
+    assert bodies(1) == bodies(1) != bodies(2)
 
 
 def with_lifespan(app: ASGIApp, log: list[str]) -> ASGIApp:

@@ -15,10 +15,10 @@ CALLS = {Role.POLICY: 2100, Role.AUXILIARY: 400, Role.AGENT: 2000, Role.RESOURCE
 """Enough for every planned sequence and some random ones."""
 
 NEVER = {
-    Role.POLICY: set[str](),
+    Role.POLICY: {"lease.renew"},  # it has no lease
     Role.AUXILIARY: {"reply.shape"},  # it grants nothing
-    Role.AGENT: set[str](),
-    Role.RESOURCES: {"fence.owes-restore"},  # only a server that was started to be restored owes one
+    Role.AGENT: {"lease.renew"},
+    Role.RESOURCES: {"lease.renew", "fence.owes-restore"},  # only a server that was started to be restored owes one
 }
 """Rules of a role that this server has no occasion for."""
 

@@ -26,7 +26,7 @@ from quiesce.fuzz.steps import (
 )
 from quiesce.participants.errors import ConfigurationError
 
-IDS = st.sampled_from("abcdefgh")
+IDS = st.sampled_from("abcdefghz")
 ATTEMPTS = st.sampled_from("pqrstuvw")
 
 
@@ -74,7 +74,7 @@ def test_text_and_step_say_the_same(step: Step) -> None:
         "",
         "dance a",
         "prepare a b",
-        "prepare z",
+        "prepare y",
         "prepare a deadline=soon",
         "prepare a colour=red",
         "prepare a directory=d2",

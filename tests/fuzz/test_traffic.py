@@ -16,12 +16,18 @@ from quiesce.cli.workload.bodies import (
     SeedRequest,
     VerifyRequest,
 )
+from quiesce.fsm.tables.fence import FencePhase, FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.in_kit import examine_kit, kit_source
+from quiesce.fuzz.kit import build_kit_server
+from quiesce.fuzz.report import text_of
 from quiesce.fuzz.steps import WorkKind
 from quiesce.fuzz.traffic import Traffic, WorkCall, kit_traffic, load_traffic, no_traffic
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.server import MountedServer
 
 SOMEONE = AttemptId("r", 0)
 BODIES: dict[Role, dict[str, type[Body]]] = {
@@ -106,16 +112,20 @@ async def awaited(*_asked: object) -> WorkCall:
     return WorkCall("/mine")
 
 
-def later(*_asked: object, _left: list[int] = list(range(20))) -> WorkCall | None:  # noqa: B006 - it counts its calls
+def failing_after(calls: int, role: Role) -> Traffic:
     """Has a fault in the middle of a test."""
-    return raising() if not _left or _left.pop() < 1 else kit_traffic(Role.POLICY, WorkKind.PROBE, SOMEONE)
+    left = iter(range(calls))
+
+    def later(_role: Role, kind: WorkKind, attempt: AttemptId) -> WorkCall | None:
+        return raising() if next(left, None) is None else kit_traffic(role, kind, attempt)
+
+    return later
 
 
 @pytest.mark.parametrize(
     ("traffic", "says"),
     [
         (raising, ":raising, .* ZeroDivisionError: by me"),
-        (later, ":later, .* ZeroDivisionError: by me"),
         (lambda *_: "/path", "gives str; it must give a WorkCall"),
         (lambda: None, "TypeError"),
         (awaited, "is a coroutine function"),
@@ -129,6 +139,28 @@ def test_a_faulty_traffic_is_an_error_of_ours_that_names_it(traffic: Traffic, sa
     """Whenever it shows its fault, and whatever it is."""
     with pytest.raises(ConfigurationError, match=f"the traffic .*{says}"):
         examine_kit(kit_source(Role.POLICY), traffic=traffic, calls_max=300)
+
+
+@pytest.mark.parametrize("role", [Role.POLICY, Role.AGENT, Role.RESOURCES])
+@pytest.mark.parametrize("calls", range(40, 60, 3))
+def test_a_traffic_that_fails_on_the_way_ends_the_test_and_loses_no_finding(role: Role, calls: int) -> None:
+    """What was found until then is reported, with the fault as the reason; the server is left open."""
+    made: list[MountedServer] = []
+
+    def kept(clock: VirtualClock) -> MountedServer:
+        made[:] = made or [build_kit_server(role, FenceVariant.GYM_A_SINGLE, clock=clock).app]
+        return made[0]
+
+    whole = examine_kit(kept, stop_after=1)
+    made.clear()
+    report = examine_kit(kept, traffic=failing_after(calls, role))
+    assert report.verdict is Verdict.INTERRUPTED, text_of([report])
+    assert "the test could not go on: the traffic" in report.reason
+    assert "ZeroDivisionError: by me" in report.reason
+    state = made[0].fence.state
+    assert (state.phase, state.active, state.closed) == (FencePhase.IDLE, None, False)
+    found = {violation.rule.id for violation in report.errors}
+    assert found >= {violation.rule.id for violation in whole.errors} or report.calls < whole.calls
 
 
 def test_a_path_that_is_none_is_refused() -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FENCE, FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.bearers import FuzzedTokens
@@ -28,6 +29,7 @@ from quiesce.fuzz.steps import Bearer, Step, parse_step, render_step
 from quiesce.fuzz.traffic import kit_traffic
 from quiesce.fuzz.virtual_time import VirtualClock, run_virtual
 from quiesce.fuzz.wording import Bindings, Durations
+from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.inprocess import AsgiTransport
 from quiesce.transport.port import ControlRequest
 from quiesce.transport.token import StaticTokenProvider
@@ -52,13 +54,58 @@ class Scenario:
         return "\n".join([self.head.rstrip(), *played]) + "\n"
 
 
+class ScenarioInvalid(QuiesceError):
+    """A scenario file cannot be used; the text names file and line."""
+
+    def __init__(self, name: str, line: int, reason: str) -> None:
+        super().__init__(f"{name}:{line}: {reason}")
+
+
 def read(path: Path) -> Scenario:
-    """The scenario of a file; only its head is looked at."""
-    head = path.read_text(encoding="utf-8").partition("\n==")[0]
-    lines = [line for line in head.splitlines() if line and not line.startswith("#")]
-    verb, role, *more = lines[0].split()
-    assert (verb, more in ([], ["owing"])) == ("role", True), f"{path.name}: begins with {lines[0]!r}"
-    return Scenario(head, Role(role), more == ["owing"], tuple(map(parse_step, lines[1:])))
+    """The scenario of a file; only its head is looked at.
+
+    Raises:
+        ScenarioInvalid: a line of its head says nothing that can be, or one is missing.
+    """
+    try:
+        return parse(path.read_bytes().decode(), path.name)
+    except UnicodeDecodeError as error:
+        raise ScenarioInvalid(path.name, 1, f"it is not UTF-8 text: {error.reason}") from None
+
+
+def parse(text: str, name: str) -> Scenario:
+    """The scenario that a text says; ``name`` is how errors call it.
+
+    Raises:
+        ScenarioInvalid: as ``read``.
+    """
+    head = f"\n{text}".partition("\n==")[0].removeprefix("\n")
+    written = [(number, line.strip()) for number, line in enumerate(head.split("\n"), start=1)]
+    lines = [(number, line) for number, line in written if line and not line.startswith("#")]
+    if not lines:
+        raise ScenarioInvalid(name, len(written), "it ends before a line 'role ROLE'")
+    role, owes_restore = _role(name, *lines[0])
+    steps = tuple(_step(name, number, line) for number, line in lines[1:])
+    if not steps:
+        raise ScenarioInvalid(name, lines[0][0], "no step follows")
+    return Scenario(head, role, owes_restore, steps)
+
+
+def _role(name: str, number: int, line: str) -> tuple[Role, bool]:
+    verb, *words = line.split()
+    if verb != "role" or not words or words[0] not in set(Role) or words[1:] not in ([], ["owing"]):
+        roles = ", ".join(Role)
+        raise ScenarioInvalid(name, number, f"a scenario begins with 'role ROLE' ({roles}), or 'role resources owing'")
+    if words[1:] and words[0] != Role.RESOURCES:
+        raise ScenarioInvalid(name, number, f"{words[0]} owes no restore; only resources can")
+    return Role(words[0]), bool(words[1:])
+
+
+def _step(name: str, number: int, line: str) -> Step:
+    try:
+        return parse_step(line)
+    except ConfigurationError as error:
+        raise ScenarioInvalid(name, number, str(error)) from None
 
 
 @dataclass(slots=True)
