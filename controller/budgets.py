@@ -18,6 +18,7 @@ __all__ = ["Backoff", "Budgets", "CallLimits", "limits_of"]
 
 SLICE_S: Final = 5.0
 """Longest wait inside one prepare or status call (design 3)."""
+SLICE_S_MIN: Final = 0.25
 PAUSE_S: Final = 10.0
 """A coordinator waits this long for its workers' acknowledgement (wire-protocol 2.2)."""
 HEALING_PAUSE_S: Final = 2.0
@@ -50,6 +51,16 @@ class Budgets:
     control_timeout_s: float = 60.0
     release_timeout_s: float = 60.0
     straggler_after_s: float | None = None
+
+    @property
+    def first_slice_s(self) -> float:
+        """How long the first prepare waits that blocks.
+
+        Nothing can be done about a straggler before it has said what it waits for, so it says so before it is one.
+        """
+        if self.straggler_after_s is None:
+            return SLICE_S
+        return max(SLICE_S_MIN, min(SLICE_S, self.straggler_after_s / 2))
 
     def release_s(self, may_run_s: float | None, *, coordinator: bool) -> float:
         """How long reopening may take, where an earlier call may still run for so long (None: none may).
@@ -88,7 +99,7 @@ def limits_of(
         wait = min(left, PAUSE_S)
         return CallLimits(wait, wait + SERVER_SLACK_S)
     if verb in (Verb.CLOSE, Verb.AWAIT_CUT):
-        wait = min(left, SLICE_S)
+        wait = min(left, budgets.first_slice_s if verb is Verb.CLOSE else SLICE_S)
         return CallLimits(wait, wait + SERVER_SLACK_S, wait)
     patience_s = _PATIENCE_S.get(verb, budgets.control_timeout_s)
     return CallLimits(left, min(left, patience_s))

@@ -15,6 +15,7 @@ from support.wiretap import TappedCall, Wiretap
 from quiesce.controller import Controller, DeadlineExceeded
 from quiesce.controller.clock import Clock
 from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.trace import TraceRecord
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.server import ExecutionRetired
 from quiesce.transport.faults import Fault, FaultKind, ScriptedFaults
@@ -270,3 +271,34 @@ async def test_a_model_call_behind_a_coordinator_is_cut_off(ground: Ground, root
     await asyncio.gather(call, return_exceptions=True)
     await retired(slow)
     assert await ground.fleet.everybody_accepts()
+
+
+@on_both_fences
+@pytest.mark.parametrize("straggler_after_s", [0.5, 1.0, 4.0, 9.0])
+@virtual_time
+async def test_a_straggler_is_acted_on_when_its_time_is_over(
+    tmp_path: Path, fence: FenceVariant, straggler_after_s: float
+) -> None:
+    """Also where that is before a whole slice: the first prepare is answered before, so that it is known who waits."""
+    fleet = Fleet(fence)
+    slow = await work(fleet)
+    began = fleet.clock.monotonic()
+    acted: list[tuple[float, str]] = []
+
+    def observe(step: TraceRecord) -> None:
+        if step.event == "straggling":
+            acted.append((fleet.clock.monotonic() - began, step.effects[-1] if step.effects else ""))
+
+    controller = fleet.controller(
+        tmp_path,
+        on_completed=keep,
+        straggler_policy="restart",
+        straggler_after_s=straggler_after_s,
+        observers=(observe,),
+    )
+    async with controller, controller.cut("step-1") as cut:
+        pass
+    assert cut.result.restarting == (SLOW,)
+    assert [effect for _, effect in acted] == ["call_retire"]
+    assert acted[0][0] <= straggler_after_s + 0.5
+    await retired(slow)
