@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
 from quiesce.cli.asked import asked
+from quiesce.cli.left_open import end
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
-from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.running import fail_with, run
-from quiesce.controller.aborting import Aborted
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.errors import RootHeld
+from quiesce.controller.files import LocalFiles
+from quiesce.controller.recovery import find_unfinished
 from quiesce.controller.spool import AskedKind
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.identity import check_identity
 
 __all__ = ["register"]
@@ -39,7 +40,8 @@ def _abort(
     """Reopen everybody whom a cut or a restore holds closed.
 
     Where a live controller holds the root, it is asked to abort. Else what its journals left open is finished, and
-    with an ID whoever says that this id holds it is reopened, also where nothing is known of it.
+    with an ID whoever says that this id holds it is reopened, also where nothing is known of it. With an ID nothing
+    else is touched; whatever else is open is named, and then the exit code is 3.
     """
     try:
         if wire_id is not None:
@@ -48,51 +50,71 @@ def _abort(
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
     result = run(lambda: _aborted(settings, wire_id), as_json=as_json)
-    held = result.get("held")
-    if isinstance(held, dict) and held:
-        who = "; ".join(f"{one} holds {', '.join(keys)}" for one, keys in held.items())
-        fail(f"{who}: name an id to abort it", ExitCode.IN_DOUBT, as_json=as_json, **result)
-    if as_json:
-        emit_json({"ok": True, **result})
-    else:
-        _show(result)
+    left_open = [*_left_open(result, wire_id)]
+    if not as_json:
+        _show(result, wire_id, is_open=bool(left_open))
+    end(result, left_open=left_open, as_json=as_json)
 
 
-async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, object]:
+async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, Any]:
     try:
         return await _aborted_here(config, wire_id)
     except RootHeld:
         return await asked(config, AskedKind.ABORT, wire_id=wire_id)
 
 
-async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, object]:
+async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, Any]:
     controller = Controller(config)
     try:
-        recovered = [one.to_json() for one in await controller.recover()]
-        aborted = await controller.abort() if wire_id is None else Aborted()
-        held: Mapping[str, Sequence[ParticipantKey]] = {}
-        if config.enabled:
-            await controller.look()
-            aborted = await controller.abort(wire_id) if wire_id is not None else aborted
-            held = await controller.holders()  # by ids of which nothing is known here
+        recovered = [one.to_json() for one in await controller.recover(only=wire_id)]
+        aborted = (await controller.abort(wire_id)).to_json()
+        unread = [one.to_json() for one in controller.unread]
+        answered = await controller.holders() if config.enabled else None
+        others = await asyncio.to_thread(find_unfinished, LocalFiles(), controller.store.layout)
     finally:
         await controller.close()
-    named = {one: [str(key) for key in who] for one, who in held.items()}
-    return {**aborted.to_json(), "recovered": recovered, "held": named}
+    still_open = [one.wire_id for one in others if one.touched and one.wire_id != wire_id]
+    holding = answered.holding if answered is not None else {}
+    return {
+        **aborted,
+        "recovered": recovered,
+        "unread": unread,
+        "still_open": still_open,
+        "silent": dict(answered.silent) if answered is not None else {},
+        "held": {one: [str(key) for key in who] for one, who in holding.items()},
+    }
 
 
-def _show(result: Mapping[str, object]) -> None:
-    recovered = result.get("recovered")
-    for one in recovered if isinstance(recovered, list) else []:
+def _left_open(result: Mapping[str, Any], wire_id: str | None) -> Iterator[str]:
+    """What is open besides, each a sentence. A live controller's answer has not all of it."""
+    held = result.get("held") or {}
+    named = [*dict.fromkeys([*result.get("still_open", ()), *held])]
+    for one in named:
+        whom = f" and holds {', '.join(held[one])}" if one in held else ""
+        yield f"{one} is open{whom}: name that id to abort it"
+    unread = [one for one in result.get("unread", ()) if not one["settled"]]
+    yield from (one["problem"] for one in unread if one["wire_id"] not in named)
+    silent = result.get("silent") or {}
+    if silent:
+        by = wire_id or "a checkpoint"
+        yield f"{', '.join(silent)} did not answer, and may be held by {by}: try again once it does"
+
+
+def _show(result: Mapping[str, Any], wire_id: str | None, *, is_open: bool) -> None:
+    for one in result.get("recovered", ()):
         typer.echo(f"{one['wire_id']} was left by another controller; it is {one['state']}")
     if result["wire_id"] is not None:
-        typer.echo(f"{result['wire_id']} is {result['state']}; everybody accepts work")
-    elif not recovered:
+        everybody = "" if is_open else "; everybody accepts work"
+        typer.echo(f"{result['wire_id']} is {result['state']}{everybody}")
+    elif not result.get("recovered") and wire_id is not None:
+        typer.echo(f"nothing is open under {wire_id}")
+    elif not (result.get("recovered") or is_open):
         typer.echo("nothing is open; nobody is held by a checkpoint")
     for name, text in (("reopened", "was held and is open now"), ("to_restart", "must be restarted")):
-        listed = result[name]
-        for key in listed if isinstance(listed, list) else []:
+        for key in result[name]:
             typer.echo(f"  {key} {text}")
-    notes = result["notes"]
-    for note in notes if isinstance(notes, list) else []:
+    if result.get("moved_to"):
+        typer.echo(f"what had the name of its journal and could not be read is {result['moved_to']} now")
+    settled = [one["problem"] for one in result.get("unread", ()) if one["settled"]]
+    for note in [*settled, *result["notes"]]:
         typer.echo(f"note: {note}")

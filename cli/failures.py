@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from quiesce.cli.asked import AskedInVain
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
-from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, Unacknowledged, UnexpectedFence
+from quiesce.controller.errors import (
+    InDoubt,
+    NothingOwed,
+    PublishUncertain,
+    RestoreFailed,
+    Unacknowledged,
+    UnexpectedFence,
+)
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.fuzz.errors import StillClosed
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, TopologyError
@@ -26,6 +33,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         codes = [_code_in_discovery(one) if in_discovery else exit_code_of(one) for one in error.exceptions]
         return next(code for code in (ExitCode.IN_DOUBT, ExitCode.FAILED, ExitCode.USAGE) if code in codes)
     if isinstance(error, _UNPROVEN) or (isinstance(error, UnexpectedFence) and error.is_left_closed):
+        return ExitCode.IN_DOUBT
+    if isinstance(error, NothingOwed) and error.owed:
         return ExitCode.IN_DOUBT
     if isinstance(error, ConfigurationError | TopologyError):
         return ExitCode.USAGE

@@ -12,11 +12,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from quiesce.fsm.tables.participant import ParticipantState
+from quiesce.fsm.tables.participant import PARTICIPANT, ParticipantState
+from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.replies import DrainProgress
 
-__all__ = ["DrainView", "Progress", "shown"]
+__all__ = ["DrainView", "Progress", "Steps", "shown"]
 
 Progress = Callable[[], Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]]
 
@@ -59,6 +60,23 @@ async def shown(console: Console, title: str, progress: Progress) -> AsyncIterat
         finally:
             refreshing.cancel()
             await asyncio.gather(refreshing, return_exceptions=True)
+
+
+class Steps:
+    """An observer of a controller's steps that keeps where everybody stands: for what has no transaction of its own."""
+
+    def __init__(self) -> None:
+        self._states: dict[ParticipantKey, tuple[ParticipantState, DrainProgress | None]] = {}
+
+    def __call__(self, trace: TraceRecord) -> None:
+        """Take a step."""
+        if trace.machine == PARTICIPANT.name:
+            key = ParticipantKey(*trace.subject.split("/", maxsplit=1))
+            self._states[key] = (ParticipantState(trace.target), None)
+
+    def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
+        """Whoever has taken a step, and where it stands."""
+        return self._states
 
 
 class DrainView:

@@ -9,14 +9,12 @@ import typer
 
 from quiesce.cli.asked import asked
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
-from quiesce.cli.recover import emit_recovered
+from quiesce.cli.recovering import Recovery, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
-from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.errors import RootHeld
+from quiesce.controller.loose_ends import named_among
 from quiesce.controller.spool import AskedKind
-from quiesce.controller.takeover import Recovered
-from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
 
 __all__ = ["register"]
@@ -50,34 +48,16 @@ def _settle(
     emit_recovered(run(lambda: _settled(settings, give_up or []), as_json=as_json), as_json=as_json)
 
 
-async def _settled(config: Config, give_up: Sequence[str]) -> tuple[Recovered, ...]:
+async def _settled(config: Config, give_up: Sequence[str]) -> Recovery:
     try:
         return await _settled_here(config, give_up)
     except RootHeld:
         await asked(config, AskedKind.SETTLE, give_up=tuple(give_up))
-        return ()
+        return Recovery()
 
 
-async def _settled_here(config: Config, give_up: Sequence[str]) -> tuple[Recovered, ...]:
-    controller = Controller(config)
-    try:
-        recovered = await controller.recover()
+async def _settled_here(config: Config, give_up: Sequence[str]) -> Recovery:
+    async with recovering(config, "settle") as controller:
         if give_up:
-            await controller.settle(give_up=[_key(name, recovered) for name in give_up])
-    finally:
-        await controller.close()
-    return recovered
-
-
-def _key(name: str, recovered: Sequence[Recovered]) -> ParticipantKey:
-    """Whom a name means.
-
-    Raises:
-        ConfigurationError: nobody who is owed anything, or several.
-    """
-    owed = {key for one in recovered if one.phased is not None for key in one.phased.owed()}
-    found = [key for key in sorted(owed) if name in (str(key), key.name)]
-    if len(found) != 1:
-        named = ", ".join(map(str, sorted(owed))) or "nobody"
-        raise ConfigurationError(f"--give-up {name}: that names {len(found)} of those who are owed a resume: {named}")
-    return found[0]
+            await controller.settle(give_up=[named_among(controller.owed, name) for name in give_up])
+        return Recovery(controller.recovered, controller.unread)

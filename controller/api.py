@@ -21,19 +21,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from pydantic import JsonValue
 
-from quiesce.controller.aborting import Aborted, abort_one, holders, release_held
+from quiesce.controller.aborting import Aborted, abort_one, release_held
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.clock import Clock, SystemClock
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
-from quiesce.controller.discovery import Discovered, DiscoveryFailed
+from quiesce.controller.discovery import Answered, Discovered, DiscoveryFailed
 from quiesce.controller.epoch import Tenure
 from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.gym_source import discover_configured, read_gym_sources
@@ -51,6 +52,7 @@ from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.takeover import Recovered, recover_all
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
+from quiesce.controller.unread_journals import LookedAfter, who_answers
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.machine import TransitionsEngine
@@ -119,6 +121,7 @@ class Controller:
         self._tenure: Tenure | None = None
         self._loose = LooseEnds(self._clock)
         self._recovered: tuple[Recovered, ...] = ()
+        self._unread: tuple[LookedAfter, ...] = ()
 
     @classmethod
     def from_config(
@@ -176,18 +179,19 @@ class Controller:
             raise
         self._loose.start()
 
-    async def recover(self) -> tuple[Recovered, ...]:
+    async def recover(self, *, only: str | None = None) -> tuple[Recovered, ...]:
         """Take the root and finish what another controller left there; nobody else is asked anything.
 
-        For whoever cannot or will not :meth:`open`: some participants may be gone. End it with :meth:`close`.
+        For whoever cannot or will not :meth:`open`: some participants may be gone. End it with :meth:`close`. With
+        ``only`` nothing but the transaction of this id is finished, and whatever else is open stays so.
 
         Raises:
             StorageFailed, RootHeld, Superseded: as :meth:`open`.
         """
-        await self._take_root()
+        await self._take_root(only)
         return self._recovered
 
-    async def _take_root(self) -> None:
+    async def _take_root(self, only: str | None = None) -> None:
         if self.config.enabled and self._given_transport is None:
             await note_without_token(self._tokens)  # what is no token is refused before anything else is tried
         await asyncio.to_thread(self.store.prepare)
@@ -195,7 +199,8 @@ class Controller:
         try:
             if self.config.enabled:
                 self._connect()
-                self._recovered = await finish_first(recover_all(self._opening(), self._addresses))
+                finishing = recover_all(self._opening(), self._addresses, only=only)
+                self._recovered, self._unread = await finish_first(finishing)
                 for recovered in self._recovered:
                     await self._keep(recovered.phased)
         except BaseException:
@@ -220,6 +225,11 @@ class Controller:
     def recovered(self) -> tuple[Recovered, ...]:
         """What was found unfinished when the root was taken, and what became of it."""
         return self._recovered
+
+    @property
+    def unread(self) -> tuple[LookedAfter, ...]:
+        """What had the name of a journal when the root was taken and could not be read, and who is held by its id."""
+        return self._unread
 
     async def look(self) -> Discovered:
         """Discover the participants and validate them without taking the root, which is not touched. Pauses nobody.
@@ -370,9 +380,9 @@ class Controller:
     async def abort(self, wire_id: str | None = None) -> Aborted:
         """Abort what runs or rests here: everybody is reopened, also of a restore that is held closed.
 
-        With ``wire_id`` that transaction; one of which nothing is known here is looked for at the participants, and
-        whoever says that this id holds it is reopened. A cut that is published already is finished instead. Where there
-        is nothing to abort, the result says so.
+        With ``wire_id`` that transaction and no other; one of which nothing is known here is looked for at the
+        participants, unless another one runs, and whoever says that this id holds it is reopened. A cut that is
+        published already is finished instead. Where there is nothing to abort, the result says so.
 
         Raises:
             InDoubt: somebody could not be proven open.
@@ -385,9 +395,11 @@ class Controller:
                 return aborted
         if wire_id is None or not self.config.enabled:
             return Aborted()
+        if self._running is not None:  # whoever is held by another id, its preflight names
+            return Aborted(still_open=self._open_ids())
         await self._take_turn()
         try:
-            aborted, leftover = await release_held(self._opening(self._listed), wire_id)
+            aborted, leftover = await release_held(self._opening(await self._addresses()), wire_id)
             if leftover is not None:
                 self._loose.add(leftover)
                 await self._loose.let_go()
@@ -395,11 +407,14 @@ class Controller:
                     raise leftover.held() or leftover.error()
         finally:
             self._busy.release()
-        return aborted
+        return replace(aborted, still_open=self._open_ids())
 
-    async def holders(self) -> Mapping[str, tuple[ParticipantKey, ...]]:
-        """Which checkpoint ids hold whom, as the participants say it. Only reads."""
-        return await holders(self._opening(self._listed))
+    def _open_ids(self) -> tuple[str, ...]:
+        return tuple(one.wire_id for one in (self._running, *self._loose.all) if one is not None)
+
+    async def holders(self) -> Answered:
+        """Which checkpoint ids hold whom, as the participants say it, and who says nothing. Only reads."""
+        return await who_answers(self._opening(await self._addresses()))
 
     # snapshots
 

@@ -29,7 +29,7 @@ from quiesce.participants.replies import Inspection
 from quiesce.participants.topology import Topology
 from quiesce.transport.port import ControlReply, Transport
 
-__all__ = ["Discovered", "DiscoveredParticipant", "DiscoveryFailed", "discover"]
+__all__ = ["Answered", "Discovered", "DiscoveredParticipant", "DiscoveryFailed", "ask_everybody", "discover"]
 
 AT_ONCE_MAX: Final = 64
 """Calls under way at once."""
@@ -143,6 +143,26 @@ async def discover(config: Config, transport: Transport, clock: Clock, *, dialec
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """What everybody of a configuration says of itself, whatever they make together.
+
+    Attributes:
+        participants: those who answered as a participant does, in topology order.
+        holding: which checkpoint ids hold whom, as they say it.
+        silent: who did not answer so (``deployment/name``, or in words where nobody knows the names), and why.
+    """
+
+    participants: tuple[DiscoveredParticipant, ...]
+    holding: Mapping[str, tuple[ParticipantKey, ...]]
+    silent: Mapping[str, str]
+
+
+async def ask_everybody(config: Config, transport: Transport, clock: Clock) -> Answered:
+    """Ask everybody in the configuration once, within ``control_timeout_s``. One who is gone keeps nobody else."""
+    return await _Discovery(config, transport, clock, GymA()).ask()
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     """A participant as it is configured."""
 
@@ -171,12 +191,30 @@ class _Discovery:
         self._dialect = dialect
         self._deadline = 0.0
 
-    async def run(self) -> Discovered:
-        candidates = [
+    def _candidates(self) -> list[_Candidate]:
+        return [
             _Candidate(ParticipantKey(name, settings.name), settings)
             for name, deployment in self._config.deployment.items()
             for settings in deployment.participants
         ]
+
+    async def ask(self) -> Answered:
+        candidates = self._candidates()
+        results = await self._each(self._inspect, candidates)
+        answers = [result for result in results if isinstance(result, _Answer)]
+        silent = {
+            str(candidate.key): str(result)
+            for candidate, result in zip(candidates, results, strict=True)
+            if isinstance(result, QuiesceError)
+        }
+        for name, deployment in self._config.deployment.items():
+            if not deployment.participants:
+                silent[f"everybody of {name}"] = "the configuration of NeMo Gym that names them could not be read"
+        participants = _in_topology_order(self._participant(answer) for answer in answers)
+        return Answered(participants, _holding(answers), silent)
+
+    async def run(self) -> Discovered:
+        candidates = self._candidates()
         if not candidates:
             raise TopologyError(["no participants are configured: a cut over nobody proves nothing"])
         answers = await self._round(self._inspect, candidates)
@@ -190,6 +228,14 @@ class _Discovery:
 
     async def _round(self, ask: Callable[[T], Awaitable[R]], whom: Iterable[T]) -> list[R]:
         """Ask everybody concurrently; all errors are collected."""
+        results = await self._each(ask, whom)
+        errors = [result for result in results if isinstance(result, QuiesceError)]
+        if errors:
+            raise DiscoveryFailed(errors)
+        return [result for result in results if not isinstance(result, QuiesceError)]
+
+    async def _each(self, ask: Callable[[T], Awaitable[R]], whom: Iterable[T]) -> list[R | QuiesceError]:
+        """Ask everybody concurrently; what each answered, or why it did not, in the order of ``whom``."""
         self._deadline = self._clock.monotonic() + self._config.control_timeout_s
         limit = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -200,11 +246,7 @@ class _Discovery:
                 except QuiesceError as error:
                     return error
 
-        results = await asyncio.gather(*(bounded(one) for one in whom))
-        errors = [result for result in results if isinstance(result, QuiesceError)]
-        if errors:
-            raise DiscoveryFailed(errors)
-        return [result for result in results if not isinstance(result, QuiesceError)]
+        return await asyncio.gather(*(bounded(one) for one in whom))
 
     async def _inspect(self, candidate: _Candidate) -> _Answer:
         role = candidate.settings.role or Role.POLICY  # capabilities are one route for all roles
@@ -296,6 +338,15 @@ def _topologies(participants: Sequence[DiscoveredParticipant]) -> dict[str, Topo
         name: Topology.of(participant.contract for participant in participants if participant.key.deployment == name)
         for name in names
     }
+
+
+def _holding(answers: Iterable[_Answer]) -> dict[str, tuple[ParticipantKey, ...]]:
+    holding: dict[str, tuple[ParticipantKey, ...]] = {}
+    for answer in answers:
+        holder = answer.inspection.capabilities.active_checkpoint_id
+        if holder is not None:
+            holding[holder] = (*holding.get(holder, ()), answer.candidate.key)
+    return holding
 
 
 def _held(answer: _Answer) -> str:

@@ -28,7 +28,7 @@ from quiesce.controller.files import FileSystem, make_directories, remove_tree, 
 from quiesce.controller.root_layout import RootLayout
 from quiesce.participants.strict_json import NotStrictJson, parse
 
-__all__ = ["BEATS_MISSED_MAX", "BEAT_S", "Holder", "Tenure", "highest_epoch", "read_holder"]
+__all__ = ["BEATS_MISSED_MAX", "BEAT_S", "Holder", "Tenure", "highest_epoch", "live_tenure", "read_holder"]
 
 BEAT_S: Final = 1.0
 """How often the holder changes its file."""
@@ -105,7 +105,9 @@ class Tenure:
         """
         for _ in range(CLAIMS_MAX):
             before = await asyncio.to_thread(highest_epoch, files, layout)
-            await _watch(files, layout, clock, before, beat_s)
+            alive = await _watch(files, layout, clock, before, beat_s)
+            if alive is not None:
+                raise RootHeld(layout.root, alive.host, alive.pid)
             tenure = cls(files, layout, clock, before + 1)
             if await asyncio.to_thread(tenure._claim):
                 tenure._beating = asyncio.create_task(tenure._beat(beat_s), name=f"epoch {tenure.epoch}")
@@ -186,16 +188,28 @@ class Tenure:
             write_durably(self._files, path, self._holder.model_dump_json().encode())
 
 
-async def _watch(files: FileSystem, layout: RootLayout, clock: Clock, epoch: int, beat_s: float) -> None:
-    """Return once the holder of ``epoch`` has gone or stood still for three beats; raise RootHeld when it moves."""
+async def live_tenure(files: FileSystem, layout: RootLayout, clock: Clock) -> tuple[int, Holder] | None:
+    """The number of the present tenure and who has it, where it is alive. Only reads, for three beats at most.
+
+    Raises:
+        StorageFailed: the epoch cannot be read.
+    """
+    epoch = await asyncio.to_thread(highest_epoch, files, layout)
+    alive = await _watch(files, layout, clock, epoch, BEAT_S)
+    return (epoch, alive) if alive is not None else None
+
+
+async def _watch(files: FileSystem, layout: RootLayout, clock: Clock, epoch: int, beat_s: float) -> Holder | None:
+    """The holder of ``epoch`` once it moves; None once it has gone or stood still for three beats."""
     if epoch == 0:
-        return
+        return None
     seen = await asyncio.to_thread(read_holder, files, layout, epoch)
     for _ in range(BEATS_MISSED_MAX):
         if seen is not None and seen.released:
-            return
+            return None
         await clock.sleep(beat_s)
         found = await asyncio.to_thread(read_holder, files, layout, epoch)
         if found is not None and not found.released and found != seen:
-            raise RootHeld(layout.root, found.host, found.pid)
+            return found
         seen = found
+    return None

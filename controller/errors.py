@@ -13,6 +13,7 @@ QuiesceError
 ├── RootHeld              another controller is alive on this root
 ├── Superseded            another controller took this root over
 ├── ControllerGone        the controller that was asked is gone before it answered
+├── NothingOwed           somebody was to be given up who is owed nothing; a ConfigurationError, too
 ├── RequestConflict       under this request id something else was asked
 └── InDoubt               somebody is owed a resume that could not be proven
 """
@@ -27,7 +28,8 @@ from typing import Final
 from quiesce.controller.ports import CompletedResult
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import ParticipantKey
-from quiesce.participants.excerpts import escaped
+from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import escaped, printable
 
 __all__ = [
     "ControllerGone",
@@ -35,6 +37,7 @@ __all__ = [
     "DeadlineExceeded",
     "InDoubt",
     "LeaseLapsed",
+    "NothingOwed",
     "OnCompletedMisused",
     "PublishUncertain",
     "RequestConflict",
@@ -75,6 +78,7 @@ class StorageFailed(QuiesceError):
         doing: what was being done, as a phrase (``"write the manifest"``).
         path: where.
         errno: the system's error number, or None.
+        why: the system's words, and what helps.
     """
 
     def __init__(self, doing: str, path: Path, error: OSError) -> None:
@@ -83,7 +87,8 @@ class StorageFailed(QuiesceError):
         self.errno = error.errno
         text = error.strerror or type(error).__name__
         advice = _ADVICE.get(error.errno or 0, "check the file system")
-        super().__init__(f"cannot {doing} at {path}: {text} ({advice})")
+        self.why = f"{text} ({advice})"
+        super().__init__(f"cannot {doing} at {path}: {self.why}")
 
 
 class PublishUncertain(StorageFailed):
@@ -288,6 +293,28 @@ class RootNotGivenBack(RootHeld):
             "killed. Let it do what you want done, or finish what it left by `quiesce recover` and try again"
         )
         self.args = (text,)
+
+
+class NothingOwed(ConfigurationError):
+    """A participant was to be given up who is owed no resume. Nobody was given up.
+
+    Attributes:
+        name: who was named.
+        owed: who is owed one (``deployment/name``).
+    """
+
+    def __init__(self, name: str, owed: Sequence[ParticipantKey], *, several: bool = False) -> None:
+        self.name = name
+        self.owed = tuple(map(str, owed))
+        who = _names(owed)
+        what = "several who are owed a resume have that name" if several else "nothing is owed there"
+        do = (
+            f"Owed a resume: {who}. Give up one of these by name (deployment/name) if it is gone for good; else bring "
+            "it back and run `quiesce settle`."
+            if owed
+            else "Nobody is owed a resume."
+        )
+        super().__init__(f"{printable(name)}: {what}, so that nobody was given up. {do}")
 
 
 class Superseded(QuiesceError):

@@ -89,6 +89,7 @@ def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Te
     protected = needed.snapshots if needed.is_known else [entry.wire_id for entry in store.list()]
     pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
     pruned.failed.update(needed.restores)
+    pruned.ignored.update(needed.ignored)
     return pruned
 
 

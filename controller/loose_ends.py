@@ -14,19 +14,31 @@ from typing import Final
 
 from quiesce.controller.budgets import Backoff
 from quiesce.controller.clock import Clock
+from quiesce.controller.errors import NothingOwed
 from quiesce.controller.phased import Phased
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import ParticipantKey
-from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.logs import log_named
 
-__all__ = ["LOOKS", "LooseEnds"]
+__all__ = ["LOOKS", "LooseEnds", "named_among"]
 
 LOOKS: Final = Backoff(first_s=0.5, most_s=10.0)
 """How long to wait before somebody who is owed a resume is looked for again."""
 ATTEMPTS: Final = Backoff(first_s=1.0, most_s=300.0)
 """How long to wait before somebody who answers and cannot be opened is tried again."""
 _log: Final = log_named("quiesce.controller")
+
+
+def named_among(owed: Collection[ParticipantKey], name: str) -> ParticipantKey:
+    """Whom a name means: deployment/name, or a name that only one of those has who are owed a resume.
+
+    Raises:
+        NothingOwed: none of them, or several.
+    """
+    found = sorted({key for key in owed if name in (str(key), key.name)})
+    if len(found) != 1:
+        raise NothingOwed(name, found or sorted(set(owed)), several=bool(found))
+    return found[0]
 
 
 class LooseEnds:
@@ -71,14 +83,13 @@ class LooseEnds:
         ``give_up`` names participants that will never answer: they are owed nothing any more.
 
         Raises:
-            ConfigurationError: one of ``give_up`` is owed nothing. Nothing was done.
+            NothingOwed: one of ``give_up`` is owed nothing. Nothing was done.
             QuiesceError: something is still open: an error, or a group of several.
         """
         async with self._one_at_a_time:
-            unknown = set(give_up) - {key for phased in self._open for key in phased.owed()}
-            if unknown:
-                named = ", ".join(sorted(map(str, unknown)))
-                raise ConfigurationError(f"{named}: nothing is owed there, so that there is nothing to give up")
+            owed = {key for phased in self._open for key in phased.owed()}
+            for unknown in sorted(set(give_up) - owed):
+                raise NothingOwed(str(unknown), sorted(owed))
             errors = [error for phased in tuple(self._open) for error in await self._settle(phased, give_up)]
         if len(errors) == 1:
             raise errors[0]

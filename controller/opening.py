@@ -25,6 +25,7 @@ from quiesce.controller.leases import LeaseWatch
 from quiesce.controller.ledger import Ledger
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted, SnapshotPort
+from quiesce.controller.records import RecordPort
 from quiesce.controller.runner import RunnerPorts, TransactionRunner
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.staging import Staged
@@ -115,10 +116,8 @@ class Opening:
         return PhasedRestore(runner, self.budgets(), storage, fleet)
 
     def _leases(self, runner: TransactionRunner, fleet: Mapping[ParticipantKey, DiscoveredParticipant]) -> LeaseWatch:
-        if self.transport is None:
-            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         confirm = self.tenure.confirm if self.tenure is not None else None
-        caller = Caller(self.transport, self.clock, self.budgets(), confirm)
+        caller = Caller(self.open_transport(), self.clock, self.budgets(), confirm)
         leases = LeaseWatch(runner, fleet, caller, self.clock)
         leases.start()
         return leases
@@ -130,6 +129,16 @@ class Opening:
         except asyncio.CancelledError:
             await finish_first(asyncio.to_thread(self.store.discard, checkpoint_id))
             raise
+
+    def open_transport(self) -> Transport:
+        """How control calls travel.
+
+        Raises:
+            ConfigurationError: the controller is not open.
+        """
+        if self.transport is None:
+            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
+        return self.transport
 
     def _found(self) -> Discovered:
         if self.discovered is None:
@@ -203,17 +212,19 @@ class Opening:
         *,
         heading: Mapping[str, object],
         before: JournalReading | None = None,
+        records: RecordPort | None = None,
     ) -> TransactionRunner:
         """A runner over these participants, and the journal that it writes; ``before`` is what is taken over of it.
+
+        Where no journal can be written under its id, ``records`` are what is written instead.
 
         Raises:
             ConfigurationError: the controller is not open.
         """
-        if self.transport is None:
-            raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         ports = RunnerPorts(
-            transport=self.transport,
-            records=JournalFile(
+            transport=self.open_transport(),
+            records=records
+            or JournalFile(
                 self.store.layout.journal(checkpoint_id),
                 files=self.files,
                 heading=heading,

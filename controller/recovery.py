@@ -3,6 +3,9 @@
 A journal that stops in the middle is no accident to be explained away: whoever wrote it is gone. What it owes is read
 off its durable records alone. Everybody whom a record names as possibly paused is owed a resume until a record says
 that it was proven open; whether a cut is published is not read here but in the folder (design 4).
+
+What stands among the journals and says of nothing what it was about keeps nobody else from being recovered: it is told
+apart (:class:`Unread`), and ``quiesce.controller.unread_journals`` asks whether its id holds somebody.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from quiesce.controller.files import FileSystem, storage_errors
+from quiesce.controller.errors import StorageFailed
+from quiesce.controller.files import FileKind, FileSystem, storage_errors
 from quiesce.controller.journal import JOURNAL_BYTES_MAX, JOURNAL_SUFFIX, JournalReading, read_journal
 from quiesce.controller.journal_lines import (
     ExcusedLine,
     OpenedLine,
     OpenedParticipant,
     SavedRecord,
+    TakenOverLine,
     is_whole,
     read_line,
 )
@@ -31,12 +36,25 @@ from quiesce.participants.errors import InvalidIdentity
 from quiesce.participants.identity import check_identity
 from quiesce.participants.matrix import takes_part
 
-__all__ = ["Account", "account_of", "find_unfinished", "has_ended"]
+__all__ = [
+    "Account",
+    "Journals",
+    "Unread",
+    "account_of",
+    "find_unfinished",
+    "has_ended",
+    "journal_says",
+    "read_journals",
+]
 
 _FINAL: Final = frozenset(state.value for state in TRANSACTION.final)
 _RESTING_IN_DOUBT: Final = frozenset({TransactionState.IN_DOUBT_PUBLISHED, TransactionState.IN_DOUBT_UNPUBLISHED})
 _NOTHING_OWED: Final = frozenset({ParticipantState.IDLE, ParticipantState.RESUMED, ParticipantState.ABORTED})
 _FRESH_ID: Final = "take_fresh_id"
+_KINDS: Final = {FileKind.DIRECTORY: "folder", FileKind.LINK: "link"}
+_NEVER_BEGAN: Final = (
+    "holds no whole line: its controller died before it called anybody, unless the storage lost what stood there"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +85,29 @@ class Account:
     excused: Mapping[ParticipantKey, str] = field(default_factory=dict)
 
     @property
+    def kind(self) -> str | None:
+        """``cut`` or ``restore``; None where that is not known."""
+        return None if self.opened is None else "restore" if self.is_restore else "cut"
+
+    @property
     def is_restore(self) -> bool:
         return self.opened is not None and self.opened.source_wire_id is not None
 
     @property
+    def never_began(self) -> bool:
+        """Whether it holds no whole line: nobody is called before the first ones are durable."""
+        return not self.reading.lines and not self.damage
+
+    @property
+    def epoch(self) -> int | None:
+        """The tenure that went on with it last; None where nobody said so."""
+        tenures = [line.epoch for line in self.reading.lines if isinstance(line, OpenedLine | TakenOverLine)]
+        return tenures[-1] if tenures else None
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing of it is open: it ended, or whoever it left in doubt was excused, or it never began."""
-        if self.opened is None and not self.reading.lines and not self.damage:
+        if self.never_began:
             return True
         return self.stood in _FINAL or (self.stood in _RESTING_IN_DOUBT and not self.touched)
 
@@ -88,7 +122,7 @@ class Account:
         return {
             "wire_id": self.wire_id,
             "label": opened.label if opened is not None else None,
-            "kind": None if opened is None else "restore" if self.is_restore else "cut",
+            "kind": self.kind,
             "source_wire_id": opened.source_wire_id if opened is not None else None,
             "stood": self.stood,
             "touched": sorted(map(str, self.touched)),
@@ -96,16 +130,77 @@ class Account:
         }
 
 
-def find_unfinished(files: FileSystem, layout: RootLayout) -> tuple[Account, ...]:
-    """Every transaction under a root that has not ended, by wire id.
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What has the name of a journal and does not say what it was about.
+
+    Attributes:
+        path: where it stands.
+        wire_id: the id that its name says.
+        reason: why nothing is known of it, the rest of a sentence about it.
+        is_file: whether it can be a journal at all: what is a folder or a link was never one of ours.
+        never_began: whether it is what a controller leaves that died before its first record was durable.
+    """
+
+    path: Path
+    wire_id: str
+    reason: str
+    is_file: bool = True
+    never_began: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.path} {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Journals:
+    """What the journals under a root say: transactions that have not ended, and what says nothing."""
+
+    unfinished: tuple[Account, ...]
+    unread: tuple[Unread, ...]
+
+
+def read_journals(files: FileSystem, layout: RootLayout) -> Journals:
+    """Look through the journals, by wire id. What cannot be read is told apart and keeps nothing else.
 
     A file among the journals whose name is no id is none of ours and is left alone.
 
     Raises:
-        StorageFailed: the journals cannot be read.
+        StorageFailed: the folder of the journals cannot be read.
     """
-    found = (_unfinished(files, path) for path in _journals(files, layout))
-    return tuple(account for account in found if account is not None)
+    found = [journal_says(files, path) for path in _journals(files, layout)]
+    return Journals(
+        tuple(one for one in found if isinstance(one, Account)), tuple(one for one in found if isinstance(one, Unread))
+    )
+
+
+def find_unfinished(files: FileSystem, layout: RootLayout) -> tuple[Account, ...]:
+    """Every transaction under a root that has not ended, by wire id.
+
+    Raises:
+        StorageFailed: the folder of the journals cannot be read.
+    """
+    return read_journals(files, layout).unfinished
+
+
+def journal_says(files: FileSystem, path: Path) -> Account | Unread | None:
+    """What a journal says that has not ended; None where it has, or is not there."""
+    wire_id = path.name.removesuffix(JOURNAL_SUFFIX)
+    try:
+        with storage_errors("look at the journal", path):
+            found = files.status(path)
+        if found is not None and found.kind is not FileKind.FILE:
+            what = _KINDS.get(found.kind, "thing of another kind")
+            return Unread(path, wire_id, f"is no file but a {what}", is_file=False)
+        account = _not_ended(files, path) if found is not None else None
+    except StorageFailed as error:
+        return Unread(path, wire_id, f"cannot be read: {error.why}")
+    if account is not None and account.never_began:
+        return Unread(path, wire_id, _NEVER_BEGAN, never_began=True)
+    if account is not None and not account.is_over and account.opened is None:
+        return Unread(path, wire_id, f"does not say what it was about: {account.damage or 'it begins with a step'}")
+    return None if account is None or account.is_over else account
 
 
 def has_ended(files: FileSystem, path: Path) -> bool:
@@ -114,25 +209,21 @@ def has_ended(files: FileSystem, path: Path) -> bool:
     Raises:
         StorageFailed: it cannot be read.
     """
-    return _unfinished(files, path) is None
+    account = _not_ended(files, path)
+    return account is None or account.is_over
 
 
-def _unfinished(files: FileSystem, path: Path) -> Account | None:
+def _not_ended(files: FileSystem, path: Path) -> Account | None:
+    """What a journal says whose last step is not one that ends it."""
     if _ends_well(files, path):
         return None
-    account = account_of(path.name.removesuffix(JOURNAL_SUFFIX), read_journal(path, files=files))
-    return None if account.is_over else account
+    return account_of(path.name.removesuffix(JOURNAL_SUFFIX), read_journal(path, files=files))
 
 
 def _ends_well(files: FileSystem, path: Path) -> bool:
-    """Whether the last step of the transaction is one that ends it. Reads no more than that: most journals are so.
-
-    A journal without a whole line never began: nobody is called before the first record is durable.
-    """
+    """Whether the last step of the transaction is one that ends it. Reads no more than that: most journals are so."""
     with storage_errors("read the journal", path):
         content = files.read(path, JOURNAL_BYTES_MAX)
-    if b"\n" not in content:
-        return True
     place = content.rfind(b'"machine":"%b"' % TRANSACTION.name.encode())
     start = content.rfind(b"\n", 0, max(place, 0)) + 1
     lines = content[start:].splitlines(keepends=True) if place >= 0 else []

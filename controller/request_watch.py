@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
-from quiesce.controller.errors import InDoubt, PublishUncertain, RestoreFailed, StorageFailed
+from quiesce.controller.errors import InDoubt, NothingOwed, PublishUncertain, RestoreFailed, StorageFailed
 from quiesce.controller.files import FileSystem
 from quiesce.controller.last_cut import OnAskedCut, filled
+from quiesce.controller.loose_ends import named_among
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.spool import AskedAnswer, AskedKind, AskedRequest, NotBelievable, Spool
-from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.logs import log_named
 
@@ -122,7 +122,7 @@ class RequestWatch:
             case AskedKind.ABORT:
                 return _plain((await controller.abort(request.wire_id)).to_json())
             case AskedKind.SETTLE:
-                await controller.settle(give_up=[_key(name, controller.owed) for name in request.give_up])
+                await controller.settle(give_up=[named_among(controller.owed, name) for name in request.give_up])
                 return {}
 
     async def _cut(self, request: AskedRequest) -> dict[str, JsonValue]:
@@ -144,7 +144,7 @@ def _failed(request: AskedRequest, error: BaseException, why: str = "") -> Asked
         request_id=request.request_id,
         ok=False,
         errors=tuple((type(one).__name__, why or str(one)) for one in errors),
-        unproven=any(isinstance(one, _UNPROVEN) for one in errors),
+        unproven=any(isinstance(one, _UNPROVEN) or (isinstance(one, NothingOwed) and one.owed) for one in errors),
     )
 
 
@@ -159,15 +159,6 @@ def _flat(error: BaseException) -> Iterator[BaseException]:
 def _plain(result: Mapping[str, object]) -> dict[str, JsonValue]:
     plain: dict[str, JsonValue] = json.loads(json.dumps(result))
     return plain
-
-
-def _key(name: str, owed: Sequence[ParticipantKey]) -> ParticipantKey:
-    """Whom a name means: deployment/name, or a name that only one of those has who are owed something."""
-    found = [key for key in dict.fromkeys(owed) if name in (str(key), key.name)]
-    if len(found) != 1:
-        named = ", ".join(map(str, owed)) or "nobody"
-        raise ConfigurationError(f"{name} names {len(found)} of those who are owed a resume: {named}")
-    return found[0]
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

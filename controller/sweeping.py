@@ -1,8 +1,8 @@
 """What transactions leave behind under a root, and which of it nobody needs any more.
 
 A folder that was staged and whose transaction has ended was never published. A journal is kept as long as its snapshot
-is, and the newest of the others are kept to look at. Whatever belongs to a transaction that has not ended is left for
-recovery, and so is a journal that cannot be read.
+is, and the newest of the others are kept to look at; so are the newest of those that were damaged and moved aside.
+Whatever belongs to a transaction that has not ended is left for recovery, and so is a journal that cannot be read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Final
 
 from quiesce.controller.errors import StorageFailed
 from quiesce.controller.files import FileKind, FileSystem, storage_errors
-from quiesce.controller.journal import JOURNAL_SUFFIX, read_journal
-from quiesce.controller.recovery import Account, account_of, has_ended
+from quiesce.controller.journal import DAMAGED_SUFFIX, JOURNAL_SUFFIX
+from quiesce.controller.recovery import Unread, has_ended, journal_says, read_journals
 from quiesce.controller.root_layout import RootLayout
 
-__all__ = ["JOURNALS_KEPT_MAX", "Needed", "left_overs", "needed_by_restores"]
+__all__ = ["DAMAGED_KEPT_MAX", "JOURNALS_KEPT_MAX", "Needed", "left_overs", "needed_by_restores"]
 
 JOURNALS_KEPT_MAX: Final = 256
 """Journals that are kept besides those of snapshots: what is known of ids that have ended (field cases F-01)."""
+DAMAGED_KEPT_MAX: Final = 16
+"""Damaged journals that are kept under their other names, to be looked at."""
 
 _HALF_WRITTEN: Final = re.compile(r"\.latest\.\d+\.tmp")
 
@@ -41,6 +43,7 @@ def left_overs(
         if name not in protected and _is_over(files, layout.journals / f"{name}{JOURNAL_SUFFIX}"):
             yield layout.staging / name
     yield from _surplus_journals(files, layout, {*kept, *protected})
+    yield from _surplus_damaged(files, layout)
     for name in _names(files, layout.root):
         if _HALF_WRITTEN.fullmatch(name):
             yield layout.root / name
@@ -54,11 +57,13 @@ class Needed:
         restores: their ids, with what is known of each in words.
         snapshots: the snapshots that they restore.
         is_known: whether that is all; False where a journal does not say what it restores.
+        ignored: what has the name of a journal and is no file, with the reason.
     """
 
     restores: dict[str, str]
     snapshots: frozenset[str]
     is_known: bool
+    ignored: dict[str, str]
 
 
 def needed_by_restores(files: FileSystem, layout: RootLayout) -> Needed:
@@ -67,28 +72,26 @@ def needed_by_restores(files: FileSystem, layout: RootLayout) -> Needed:
     Raises:
         StorageFailed: the folder of the journals cannot be read.
     """
+    journals = read_journals(files, layout)
     restores: dict[str, str] = {}
     snapshots: set[str] = set()
-    is_known = True
-    for name in _names(files, layout.journals):
-        wire_id = name.removesuffix(JOURNAL_SUFFIX)
-        if not name.endswith(JOURNAL_SUFFIX) or _is_over(files, layout.journals / name):
-            continue
-        account = _account(files, layout.journals / name, wire_id)
-        if account is None or account.opened is None:
-            restores[wire_id] = "its journal cannot be read, so no snapshot was removed: it may be a restore that waits"
-            is_known = False
-        elif account.opened.source_wire_id is not None:
-            restores[wire_id] = f"this restore has not ended, so its snapshot {account.opened.source_wire_id} stays"
-            snapshots.add(account.opened.source_wire_id)
-    return Needed(restores, frozenset(snapshots), is_known)
+    for account in journals.unfinished:
+        if account.opened is not None and account.opened.source_wire_id is not None:
+            source_id = account.opened.source_wire_id
+            restores[account.wire_id] = f"this restore has not ended, so its snapshot {source_id} stays"
+            snapshots.add(source_id)
+    # what never began called nobody, and needs nothing
+    unknown = [one for one in journals.unread if one.is_file and not one.never_began]
+    restores |= {one.wire_id: _may_be_a_restore(one) for one in unknown}
+    ignored = {f"journal {one.wire_id}": f"none: {one.path} {one.reason}" for one in journals.unread if not one.is_file}
+    return Needed(restores, frozenset(snapshots), not unknown, ignored)
 
 
-def _account(files: FileSystem, path: Path, wire_id: str) -> Account | None:
-    try:
-        return account_of(wire_id, read_journal(path, files=files))
-    except StorageFailed:
-        return None
+def _may_be_a_restore(unread: Unread) -> str:
+    return (
+        f"its journal {unread.reason}; no snapshot was removed, since it may be a restore that waits: `quiesce "
+        f"recover` says whether somebody is held by it, and `quiesce abort {unread.wire_id}` moves it aside"
+    )
 
 
 def _is_over(files: FileSystem, journal: Path) -> bool:
@@ -97,12 +100,9 @@ def _is_over(files: FileSystem, journal: Path) -> bool:
         if files.status(journal) is None:
             return True
     try:
-        if has_ended(files, journal):
-            return True
+        return has_ended(files, journal)
     except StorageFailed:
         return False
-    account = _account(files, journal, journal.name.removesuffix(JOURNAL_SUFFIX))
-    return account is not None and account.is_over
 
 
 def _surplus_journals(files: FileSystem, layout: RootLayout, needed: Collection[str]) -> Iterator[Path]:
@@ -116,8 +116,18 @@ def _surplus_journals(files: FileSystem, layout: RootLayout, needed: Collection[
     with storage_errors("look for old journals", layout.journals):
         aged = sorted((_modified_ts(files, path), path) for path in others)
     for _, path in aged[:-JOURNALS_KEPT_MAX]:
-        if _is_over(files, path):
+        if journal_says(files, path) is None:
             yield path
+
+
+def _surplus_damaged(files: FileSystem, layout: RootLayout) -> Iterator[Path]:
+    names = [
+        name for name in _names(files, layout.journals) if name.endswith(DAMAGED_SUFFIX) and JOURNAL_SUFFIX in name
+    ]
+    with storage_errors("look for old journals", layout.journals):
+        found = [(files.status(layout.journals / name), layout.journals / name) for name in names]
+    aged = sorted((status.modified_ts, path) for status, path in found if status is not None)
+    yield from (path for _, path in aged[:-DAMAGED_KEPT_MAX])
 
 
 def _modified_ts(files: FileSystem, path: Path) -> float:

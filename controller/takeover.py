@@ -32,9 +32,10 @@ from quiesce.controller.journal_headings import Regained, regained, taken_over_f
 from quiesce.controller.opening import Opening, saved_receipts
 from quiesce.controller.phased import Phased
 from quiesce.controller.phases import PhasedRestore
-from quiesce.controller.recovery import Account, find_unfinished
+from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.runner import TransactionRunner
+from quiesce.controller.unread_journals import LookedAfter, look_after
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
@@ -101,9 +102,14 @@ class Recovered:
         """Where it stands now."""
         return self.phased.state.value if self.phased is not None else self.account.stood
 
+    @property
+    def what(self) -> str:
+        """Why it is not settled, or what could not be done, a sentence; empty for nothing."""
+        held = self.phased.held() if self.phased is not None else None
+        return self.problem or str(held or "")
+
     def to_json(self) -> dict[str, object]:
         """A plain mapping with stable keys."""
-        held = self.phased.held() if self.phased is not None else None
         return {
             **self.account.to_json(),
             "state": self.state,
@@ -113,25 +119,32 @@ class Recovered:
             "gone": sorted(map(str, self.gone)),
             "excused": {str(key): why for key, why in (self.phased.excused() if self.phased else {}).items()},
             "notes": list(self.phased.notes()) if self.phased is not None else [],
-            "problem": self.problem or (str(held) if held is not None else None),
+            "problem": self.what or None,
         }
 
 
-async def recover_all(opening: Opening, addresses: Callable[[], Awaitable[Config]]) -> tuple[Recovered, ...]:
-    """Finish everything that has not ended under the root. What is left open is in the results.
+async def recover_all(
+    opening: Opening, addresses: Callable[[], Awaitable[Config]], *, only: str | None = None
+) -> tuple[tuple[Recovered, ...], tuple[LookedAfter, ...]]:
+    """Finish everything that has not ended under the root; also what has the name of a journal and cannot be read.
 
-    ``addresses`` is asked for the configuration with everybody's address, if there is anything to finish. Whatever is
-    staged is somebody else's, so all of it goes; what belongs to a transaction that has not ended first.
+    What is left open is in the results. ``addresses`` is asked for the configuration with everybody's address, if there
+    is anything to finish. Whatever is staged is somebody else's, so all of it goes; what belongs to a transaction that
+    has not ended first. With ``only`` nothing but the transaction of this id is touched.
 
     Raises:
-        StorageFailed: the journals cannot be read.
+        StorageFailed: the folder of the journals cannot be read.
         Superseded: another controller has the root.
     """
-    found = await asyncio.to_thread(find_unfinished, opening.files, opening.store.layout)
-    located = replace(opening, config=await addresses()) if found else opening
+    journals = await asyncio.to_thread(read_journals, opening.files, opening.store.layout)
+    found = [account for account in journals.unfinished if only in (None, account.wire_id)]
+    unread = journals.unread if only is None else ()
+    located = replace(opening, config=await addresses()) if found or unread else opening
     recovered = tuple([await recover_one(account, located) for account in found])
-    await asyncio.to_thread(_clear, opening)
-    return recovered
+    looked_after = await look_after(unread, located)
+    if only is None:
+        await asyncio.to_thread(_clear, opening)
+    return recovered, looked_after
 
 
 def _clear(opening: Opening) -> None:
@@ -158,10 +171,15 @@ async def recover_one(account: Account, opening: Opening) -> Recovered:
     Raises:
         Superseded: another controller has the root.
     """
-    _log.warning("recovering", wire_id=account.wire_id, stood=account.stood, touched=sorted(map(str, account.touched)))
+    _log.warning(
+        "recovering",
+        wire_id=account.wire_id,
+        stood=account.stood,
+        touched=sorted(map(str, account.touched)),
+        release_timeout_s=opening.config.release_timeout_s,
+    )
     if account.opened is None:
-        why = f"its journal does not say what it was about ({account.damage or 'it was opened by something else'})"
-        return Recovered(account, problem=f"{why}; look with `quiesce discover` who holds its id, and abort that id")
+        return Recovered(account, problem="its journal does not say what it was about")
     try:
         again = regained(account.opened, opening.config)
     except ConfigurationError as error:
@@ -279,10 +297,8 @@ def _told(recovered: Recovered) -> Recovered:
             phased.note(f"{key} is not in the configuration any more; it was called where it had been")
         if recovered.account.damage:
             phased.note(f"its journal was damaged, and everybody was taken for paused: {recovered.account.damage}")
-    held = phased.held() if phased is not None else None
-    said = recovered.problem or str(held or "")
     (_log.warning if recovered.is_settled else _log.error)(
-        "recovered", wire_id=recovered.account.wire_id, state=recovered.state, problem=said or None
+        "recovered", wire_id=recovered.account.wire_id, state=recovered.state, problem=recovered.what or None
     )
     return recovered
 

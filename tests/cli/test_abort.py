@@ -116,6 +116,36 @@ def test_who_is_held_by_an_unknown_id_is_named_and_then_reopened(
     assert nothing.stdout == "nothing is open; nobody is held by a checkpoint\n"
 
 
+def test_another_id_than_the_open_one_never_touches_it(quiesce: Command, config: Path, servers: Deployment) -> None:
+    """Neither a cut that was left nor one that runs; the message names the id that is open, and that one is aborted."""
+
+    async def leave() -> str:
+        controller = Controller(load_config(config), tokens=TOKENS)
+        await controller.open()
+        cut = await controller.begin_cut("left")
+        await cut.prepare()
+        await cut.close()
+        await controller.close()
+        return cut.wire_id
+
+    left = asyncio.run(leave())
+    refused = quiesce("abort", "bogus-id", "--config", str(config), "--json")
+    assert refused.exit_code == 3
+    assert f"{left} is open and holds" in refused.stderr
+    assert last_object(refused)["still_open"] == [left]
+    assert servers.phases() == {"idle", "prepared"}
+    shown = quiesce("abort", "bogus-id", "--config", str(config))
+    assert shown.stdout == "nothing is open under bogus-id\n"
+    assert quiesce("abort", left, "--config", str(config)).exit_code == 0
+    assert servers.phases() == {"idle"}
+    with BlockingController(load_config(config), tokens=TOKENS) as controller, controller.cut("runs") as cut:
+        other = quiesce("abort", "bogus-id", "--config", str(config))
+        assert other.exit_code == 3
+        assert f"{cut.wire_id} is open: name that id to abort it" in other.stderr
+        assert servers.phases() != {"idle"}
+    assert cut.result.wire_id == cut.wire_id
+
+
 def test_an_id_that_cannot_be_one_is_wrong_usage(quiesce: Command, config: Path) -> None:
     """Nobody is called."""
     assert quiesce("abort", "../x", "--config", str(config)).exit_code == 2

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support.command import Command, last_object
 from support.servers import closed_port
 from support.workload import TOKEN, Deployment, deployment
 
-from quiesce.controller import Controller
+from quiesce.controller import BlockingController, Controller
 from quiesce.controller.config import load_config
 from quiesce.fsm.vocabulary import Role
 from quiesce.transport.token import StaticTokenProvider
@@ -46,8 +50,9 @@ def test_who_was_left_paused_is_reopened(quiesce: Command, servers: Deployment, 
     wire_id = leave_paused(path)
     for _ in range(2):
         planned = quiesce("recover", "--dry-run", *config)
-        assert planned.exit_code == 0
+        assert planned.exit_code == 3
         (account,) = last_object(planned)["transactions"]
+        assert account["live"] is False
         assert (account["wire_id"], account["kind"], account["stood"]) == (wire_id, "cut", "paused")
         assert account["touched"] == ["main/agent", "main/policy_model", "main/tools"]
         assert servers.phases() == {"idle", "prepared"}
@@ -56,14 +61,19 @@ def test_who_was_left_paused_is_reopened(quiesce: Command, servers: Deployment, 
     (told,) = last_object(found)["transactions"]
     assert (told["state"], told["settled"], told["published"], told["owed"]) == ("aborted", True, False, [])
     assert servers.phases() == {"idle"}
-    assert last_object(quiesce("recover", *config)) == {"ok": True, "dry_run": False, "transactions": []}
+    nothing = {"ok": True, "dry_run": False, "transactions": [], "unread": []}
+    assert last_object(quiesce("recover", *config)) == nothing
+    assert quiesce("recover", "--dry-run", *config).exit_code == 0
     assert "nothing was left" in quiesce("settle", *config[:2]).stdout
 
 
 def test_who_cannot_be_reached_is_in_doubt_until_it_is_given_up(
-    quiesce: Command, servers: Deployment, tmp_path: Path
+    quiesce: Command, servers: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 3 and its name; the others are open; nobody is given up who is owed nothing."""
+    """Exit code 3 and its name; the others are open; nobody is given up who is owed nothing.
+
+    It is tried for as long as the configuration says, which a terminal shows.
+    """
     path = servers.write_config(tmp_path, extra="release_timeout_s = 3.0")
     wire_id = leave_paused(path)
     moved = path.read_text().replace(servers.urls[Role.RESOURCES], f"http://127.0.0.1:{closed_port()}")
@@ -74,14 +84,23 @@ def test_who_cannot_be_reached_is_in_doubt_until_it_is_given_up(
     (told,) = last_object(found)["transactions"]
     assert (told["wire_id"], told["state"], told["owed"]) == (wire_id, "in_doubt_unpublished", ["main/tools"])
     assert servers.capabilities(Role.POLICY)["phase"] == servers.capabilities(Role.AGENT)["phase"] == "idle"
+    assert "a controller that stays open does so by itself" in found.stderr
     wrong = quiesce("settle", "--give-up", "agent", *config)
-    assert wrong.exit_code == 2
-    assert "main/tools" in last_object(wrong)["error"]
-    given_up = quiesce("settle", "--give-up", "tools", *config)
+    assert wrong.exit_code == 3
+    assert "agent: nothing is owed there, so that nobody was given up" in last_object(wrong)["error"]
+    assert "Owed a resume: main/tools" in last_object(wrong)["error"]
+    shown: list[str] = []
+    terminal = Console(file=_Lines(shown), force_terminal=True, width=100)
+    with monkeypatch.context() as patched:
+        patched.setattr("quiesce.cli.recovering.Console", lambda **_more: terminal)
+        given_up = quiesce("settle", "--give-up", "tools", *config)
     assert given_up.exit_code == 0, given_up.stderr
+    assert {word in "".join(shown) for word in ("settle", "main/tools")} == {True}
     (told,) = last_object(given_up)["transactions"]
     assert told["excused"] == {"main/tools": "it was given up by the operator"}
     assert last_object(quiesce("recover", *config))["transactions"] == []
+    nobody = quiesce("settle", "--give-up", "tools", *config)
+    assert (nobody.exit_code, "Nobody is owed a resume" in nobody.stderr) == (2, True)
 
 
 def test_a_restore_that_was_broken_off_is_held_until_it_is_retried(quiesce: Command, tmp_path: Path) -> None:
@@ -112,3 +131,76 @@ def test_a_restore_that_was_broken_off_is_held_until_it_is_retried(quiesce: Comm
         assert retried.exit_code == 0, retried.stderr
         assert last_object(retried)["transactions"][0]["state"] == "resumed"
         assert servers.phases() == {"idle"}
+
+
+def test_a_dry_run_tells_a_cut_that_runs_from_one_that_was_left(
+    quiesce: Command, servers: Deployment, tmp_path: Path
+) -> None:
+    """Who holds the root is alive and its cut goes on; nobody touches it."""
+    path = servers.write_config(tmp_path)
+    with (
+        BlockingController(load_config(path), tokens=StaticTokenProvider(TOKEN)) as controller,
+        controller.cut("step-1") as cut,
+    ):
+        told = quiesce("recover", "--dry-run", "--config", str(path))
+        assert told.exit_code == 3
+        assert f"cut {cut.wire_id} stands at committed" in told.stdout
+        assert f"its controller is alive ({socket.gethostname()}, process {os.getpid()})" in told.stdout
+        assert last_object(quiesce("recover", "--dry-run", "--config", str(path), "--json"))["transactions"][0]["live"]
+    leave_paused(path)
+    left = quiesce("recover", "--dry-run", "--config", str(path))
+    assert "its controller is gone, and `quiesce recover` finishes it" in left.stdout
+    assert "may be held by step-1-" in left.stderr
+    assert quiesce("recover", "--config", str(path)).exit_code == 0
+
+
+def test_what_cannot_be_read_keeps_nobody_and_is_named_until_it_is_aborted(
+    quiesce: Command, servers: Deployment, tmp_path: Path
+) -> None:
+    """A folder, a link, an empty and a damaged file among the journals: all others are recovered, these are named."""
+    path = servers.write_config(tmp_path)
+    config = ["--config", str(path), "--json"]
+    wire_id = leave_paused(path)
+    journals = tmp_path / "root" / ".quiesce" / "journal"
+    (journals / "folder.ndjson").mkdir()
+    (journals / "link.ndjson").symlink_to("nowhere")
+    (journals / "empty.ndjson").touch()
+    planned = quiesce("recover", "--dry-run", *config)
+    assert planned.exit_code == 3
+    assert {one["wire_id"] for one in last_object(planned)["unread"]} == {"empty", "folder", "link"}
+    found = quiesce("recover", *config)
+    assert found.exit_code == 0, found.stderr
+    assert [one["wire_id"] for one in last_object(found)["transactions"]] == [wire_id]
+    problems = {one["wire_id"]: one["problem"] for one in last_object(found)["unread"]}
+    assert "quiesce abort folder" in problems["folder"]
+    assert "quiesce abort link" in problems["link"]
+    assert "was moved to empty.ndjson." in problems["empty"]
+    assert servers.phases() == {"idle"}
+    wire_id = leave_paused(path)
+    journal = journals / f"{wire_id}.ndjson"
+    journal.write_bytes(b"?" + journal.read_bytes())
+    for command in (("recover",), ("settle",), ("abort",), ("abort", "folder"), ("recover", "--dry-run")):
+        named = quiesce(*command, *config)
+        assert named.exit_code == 3, command
+        assert wire_id in named.stderr, command
+        assert servers.phases() == {"idle", "prepared"}
+    blocked = quiesce("prune", "--keep", "1", *config)
+    assert (blocked.exit_code, f"quiesce abort {wire_id}" in blocked.stderr) == (1, True)
+    aborted = quiesce("abort", wire_id, *config)
+    assert aborted.exit_code == 0, aborted.stderr
+    assert servers.phases() == {"idle"}
+    assert journal.name in last_object(aborted)["moved_to"]
+    assert not journal.exists()
+    assert quiesce("abort", "link", *config).exit_code == 0
+    assert quiesce("prune", "--keep", "1", *config).exit_code == 0
+    assert last_object(quiesce("recover", *config))["unread"] == []
+
+
+class _Lines(io.StringIO):
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def write(self, text: str) -> int:
+        self._lines.append(text)
+        return len(text)

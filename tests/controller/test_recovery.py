@@ -108,9 +108,9 @@ async def test_a_journal_of_nobody_is_reported_and_left_alone(tmp_path: Path) ->
     content = b"this is not\na journal\n"
     journal.write_bytes(content)
     async with fleet.controller(tmp_path) as controller:
-        (recovered,) = controller.recovered
-        assert not recovered.is_settled
-        assert "does not say what it was about (line 1: it is not a whole record)" in recovered.problem
+        assert controller.recovered == ()
+        (unread,) = controller.unread
+        assert "does not say what it was about: line 1: it is not a whole record" in unread.sentence
         async with controller.cut("first"):
             pass
     assert journal.read_bytes() == content

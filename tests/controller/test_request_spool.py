@@ -99,7 +99,7 @@ async def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
             assert "is running" in busy.errors[0][1]
             assert "is running" in (await ask.ask(AskedKind.SETTLE, "q4")).errors[0][1]
         unknown = await ask.ask(AskedKind.SETTLE, "q5", give_up=["main/agent"])
-        assert "names 0 of those who are owed a resume: nobody" in unknown.errors[0][1]
+        assert "Nobody is owed a resume" in unknown.errors[0][1]
         assert (await ask.ask(AskedKind.SETTLE, "q7")).ok
     async with fleet.controller(tmp_path):
         refused = await asker(fleet, tmp_path).ask(AskedKind.CUT, "q1", label="step-2")
@@ -141,6 +141,9 @@ async def test_a_cut_that_runs_is_aborted_from_outside(tmp_path: Path, fence: Fe
             "state": "aborted",
             "reopened": [],
             "to_restart": [],
+            "silent": {},
+            "still_open": [],
+            "moved_to": None,
             "notes": [],
         }
         with pytest.raises(Exception, match="was aborted on request"):
@@ -223,7 +226,7 @@ async def test_an_id_of_which_nothing_is_known_is_looked_for(tmp_path: Path, fen
         await cut.close()
     assert not await fleet.everybody_accepts()
     async with holding(fleet, tmp_path) as controller:
-        assert set(await controller.holders()) == {wire_id}
+        assert set((await controller.holders()).holding) == {wire_id}
         nothing = await controller.abort("somebody-else-1")
         assert (nothing.wire_id, nothing.reopened) == (None, ())
         assert not await fleet.everybody_accepts()
@@ -232,7 +235,7 @@ async def test_an_id_of_which_nothing_is_known_is_looked_for(tmp_path: Path, fen
         assert set(aborted.reopened) == keys
         assert set(aborted.to_restart) == (keys if phase == "restored" else set())
         assert await fleet.everybody_accepts()
-        assert await controller.holders() == {}
+        assert (await controller.holders()).holding == {}
         assert (tmp_path / ".quiesce" / "journal" / f"{wire_id}.ndjson").exists()
         assert (await controller.abort(wire_id)).wire_id is None
         async with controller.cut("step-2"):

@@ -1,0 +1,83 @@
+"""What ``quiesce recover --dry-run`` reads: journals that have not ended, and whether their controller is alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from quiesce.cli.left_open import end
+from quiesce.controller.clock import SystemClock
+from quiesce.controller.epoch import Holder, live_tenure
+from quiesce.controller.files import LocalFiles
+from quiesce.controller.recovery import Account, Journals, read_journals
+from quiesce.controller.root_layout import RootLayout
+
+__all__ = ["Look", "looked_at", "show_journals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the journals under a root say, and who holds it, if anybody alive does, with the number of its tenure."""
+
+    journals: Journals
+    holder: tuple[int, Holder] | None
+
+    def is_live(self, account: Account) -> bool:
+        """Whether the controller that went on with a transaction last is alive."""
+        return self.holder is not None and account.epoch == self.holder[0]
+
+
+async def looked_at(root: Path) -> Look:
+    """Read the journals, and watch whether somebody alive holds the root; that takes 3 s where nobody gave it back.
+
+    Raises:
+        StorageFailed: the root cannot be read.
+    """
+    files, layout = LocalFiles(), RootLayout(root)
+    journals = await asyncio.to_thread(read_journals, files, layout)
+    is_any = bool(journals.unfinished or journals.unread)
+    return Look(journals, await live_tenure(files, layout, SystemClock()) if is_any else None)
+
+
+def show_journals(look: Look, *, as_json: bool) -> NoReturn:
+    """Tell what a recovery would find, and end the command: with 3 while somebody may be held."""
+    journals = look.journals
+    for line in () if as_json else _lines(look):
+        typer.echo(line)
+    held = [account for account in journals.unfinished if account.touched]
+    left_open = [f"{', '.join(map(str, sorted(account.touched)))} may be held by {account.wire_id}" for account in held]
+    left_open += [
+        f"{unread.sentence}; whether that id holds somebody, `quiesce recover` asks the participants"
+        for unread in journals.unread
+    ]
+    result = {
+        "dry_run": True,
+        "transactions": [{**account.to_json(), "live": look.is_live(account)} for account in journals.unfinished],
+        "unread": [{"path": str(one.path), "wire_id": one.wire_id, "problem": one.sentence} for one in journals.unread],
+    }
+    end(result, left_open=left_open, as_json=as_json)
+
+
+def _lines(look: Look) -> Iterator[str]:
+    for account in look.journals.unfinished:
+        who = ", ".join(map(str, sorted(account.touched))) or "nobody"
+        kind = account.kind or "transaction"
+        yield f"{kind} {account.wire_id} stands at {account.stood}; may be paused: {who}; {_whose(look, account)}"
+        if account.damage:
+            yield f"  its journal is damaged: {account.damage}"
+    if not (look.journals.unfinished or look.journals.unread):
+        yield "nothing was left unfinished"
+
+
+def _whose(look: Look, account: Account) -> str:
+    if look.holder is None:
+        return "its controller is gone, and `quiesce recover` finishes it"
+    who = f"{look.holder[1].host}, process {look.holder[1].pid}"
+    if look.is_live(account):
+        return f"its controller is alive ({who}) and goes on with it; `quiesce abort` asks it to end"
+    return f"another controller is alive on the root ({who}) and takes it up"

@@ -1,0 +1,73 @@
+"""What ``recover`` and ``settle`` share: a controller that finishes what was left, watched, and what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from quiesce.cli.left_open import end
+from quiesce.cli.progress import Steps, shown
+from quiesce.controller.api import Controller
+from quiesce.controller.config import Config
+from quiesce.controller.takeover import Recovered
+from quiesce.controller.unread_journals import LookedAfter
+
+__all__ = ["Recovery", "emit_recovered", "recovering"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found unfinished and became of it, and what had the name of a journal and could not be read."""
+
+    recovered: tuple[Recovered, ...] = ()
+    unread: tuple[LookedAfter, ...] = ()
+
+
+@contextlib.asynccontextmanager
+async def recovering(config: Config, title: str) -> AsyncIterator[Controller]:
+    """A controller that has finished what could be finished. Meanwhile a terminal shows who is waited for.
+
+    Raises:
+        QuiesceError: as Controller.recover.
+    """
+    steps = Steps()
+    controller = Controller(config, observers=(steps,))
+    try:
+        async with shown(Console(stderr=True), title, steps.progress):
+            await controller.recover()
+            yield controller
+    finally:
+        await controller.close()
+
+
+def emit_recovered(recovery: Recovery, *, as_json: bool) -> NoReturn:
+    """Tell what became of everything that was found, and end the command."""
+    transactions, unread = recovery.recovered, recovery.unread
+    left_open = [one.sentence for one in unread if not one.is_settled]
+    left_open += [f"{one.account.wire_id} is not settled: {one.what}" for one in transactions if not one.is_settled]
+    for one in () if as_json else transactions:
+        typer.echo(_sentence(one))
+    for looked in () if as_json else unread:
+        if looked.is_settled:
+            typer.echo(f"note: {looked.sentence}")
+    if not (transactions or unread or as_json):
+        typer.echo("nothing was left unfinished; everybody accepts work as far as this root knows")
+    result = {
+        "dry_run": False,
+        "transactions": [one.to_json() for one in transactions],
+        "unread": [one.to_json() for one in unread],
+    }
+    end(result, left_open=left_open, as_json=as_json)
+
+
+def _sentence(one: Recovered) -> str:
+    name = f"{one.account.kind or 'transaction'} {one.account.wire_id}"
+    what = "ended in doubt, and whoever that was about is excused" if "doubt" in one.state else one.state
+    first = f"{name}: it stood at {one.account.stood}; now {what if one.is_settled else one.state}"
+    notes = one.phased.notes() if one.phased is not None else ()
+    return "\n".join([first, *([f"  {one.what}"] if one.what else []), *(f"  note: {note}" for note in notes)])
