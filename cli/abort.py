@@ -14,7 +14,7 @@ from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
-from quiesce.controller.errors import RootHeld
+from quiesce.controller.errors import RootHeld, waits_for_a_restore
 from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import find_unfinished
 from quiesce.controller.spool import AskedKind
@@ -94,6 +94,9 @@ def _left_open(result: Mapping[str, Any], wire_id: str | None) -> Iterator[str]:
         yield f"{one} is open{whom}: name that id to abort it"
     unread = [one for one in result.get("unread", ()) if not one["settled"]]
     yield from (one["problem"] for one in unread if one["wire_id"] not in named)
+    waiting = [*result.get("waiting", ()), *(key for one in result.get("recovered", ()) for key in one["waiting"])]
+    if waiting:
+        yield waits_for_a_restore([*dict.fromkeys(waiting)])
     silent = result.get("silent") or {}
     if silent:
         by = wire_id or "a checkpoint"

@@ -47,6 +47,7 @@ class Aborted:
         silent: who could not be asked whether that id holds it (``deployment/name``), and why.
         still_open: ids of other transactions that are open here, and were not touched.
         moved_to: where something was moved that had the name of its journal and could not be read.
+        waiting: who waits for a restore, and refuses all work before it.
         notes: what was noticed, each a sentence.
     """
 
@@ -54,6 +55,7 @@ class Aborted:
     state: str = ""
     reopened: tuple[ParticipantKey, ...] = ()
     to_restart: tuple[ParticipantKey, ...] = ()
+    waiting: tuple[ParticipantKey, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
     still_open: tuple[str, ...] = ()
     moved_to: Path | None = None
@@ -66,6 +68,7 @@ class Aborted:
             "state": self.state or None,
             "reopened": [str(key) for key in self.reopened],
             "to_restart": [str(key) for key in self.to_restart],
+            "waiting": [str(key) for key in self.waiting],
             "silent": dict(self.silent),
             "still_open": list(self.still_open),
             "moved_to": str(self.moved_to) if self.moved_to is not None else None,
@@ -80,14 +83,24 @@ async def abort_one(transaction: Phased | TrainerOnlyCut | TrainerOnlyRestore) -
         InDoubt: somebody could not be proven open.
     """
     await transaction.abort()
+    if isinstance(transaction, Phased):
+        await transaction.excuse_restarted()
+        await transaction.look_who_waits()
     held = transaction.held()
     if held is not None:
         raise held
     if not isinstance(transaction, Phased):
         return Aborted(transaction.wire_id, TransactionState.ABORTED.value, notes=transaction.notes())
-    is_undone = isinstance(transaction, PhasedRestore) and transaction.state is TransactionState.ABORTED
+    is_undone = isinstance(transaction, PhasedRestore) and transaction.state is not TransactionState.RESUMED
     to_restart = transaction.to_restart() if isinstance(transaction, PhasedRestore) and is_undone else ()
-    return Aborted(transaction.wire_id, transaction.state.value, to_restart=to_restart, notes=transaction.notes())
+    waiting = transaction.waiting()
+    return Aborted(
+        transaction.wire_id,
+        transaction.state.value,
+        to_restart=tuple(key for key in to_restart if key not in waiting),
+        waiting=waiting,
+        notes=transaction.notes(),
+    )
 
 
 async def release_held(opening: Opening, wire_id: str) -> tuple[Aborted, Phased | None]:

@@ -478,7 +478,8 @@ class Controller:
             SnapshotInvalid, TopologyError: as :meth:`restore`.
             ConfigurationError, InDoubt, RestoreFailed, PublishUncertain: as :meth:`begin_cut`.
         """
-        return await self._begin(lambda opening: opening.restore(name, secrets.token_hex(_NONCE_SIZE)))
+        nonce = secrets.token_hex(_NONCE_SIZE)
+        return await self._begin(lambda opening: opening.restore(name, nonce), replaces=True)
 
     async def begin_trainer_only(self, label: str, metadata: Mapping[str, JsonValue]) -> TrainerOnlyCut:
         """Take the turn and open a cut that calls nobody, where the configuration is not enabled."""
@@ -496,6 +497,8 @@ class Controller:
                 self._loose.add(transaction)
             else:
                 await transaction.close()
+                if isinstance(transaction, PhasedRestore) and transaction.replaces:
+                    await self._loose.let_go()
                 await self._retain(transaction)
         finally:
             self._running = None
@@ -513,15 +516,24 @@ class Controller:
             raise ConfigurationError("another cut or restore of this controller is running; wait for it to end")
         await self._busy.acquire()
 
-    async def _begin(self, opened: Callable[[Opening], Awaitable[T]]) -> T:
+    async def _begin(self, opened: Callable[[Opening], Awaitable[T]], *, replaces: bool = False) -> T:
         if self.config.enabled and (self._transport is None or self._discovered is None):
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
         await self._take_turn()
         try:
-            await self._loose.settle()
+            # a restore may take the place of those of which nobody holds anything any more
+            forsaken = await self._loose.forsaken() if replaces else ()
+            # where nobody is called nobody needs to be open
+            left = forsaken if self.config.enabled else self._loose.all
+            await self._loose.settle(besides=left)
             if self._tenure is not None:
                 await asyncio.to_thread(self._tenure.check)
             transaction = await opened(self._opening())
+            if isinstance(transaction, PhasedRestore):
+                transaction.replaces = forsaken
+            if not self.config.enabled:
+                for one in left:
+                    transaction.note(f"an earlier run is not settled: {one.held()}")
         except BaseException:
             self._busy.release()
             raise

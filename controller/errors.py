@@ -49,11 +49,10 @@ __all__ = [
     "Superseded",
     "Unacknowledged",
     "UnexpectedFence",
+    "waits_for_a_restore",
 ]
 
 _LISTED_MAX: Final = 20
-OWED_ADVICE: Final = "restore it (`quiesce restore LABEL`), or restart it so that it expects none"
-"""What to do about somebody who owes a restore."""
 _ADVICE: Final = {
     errno.ENOSPC: "the file system is full; free space there or choose another root",
     errno.EDQUOT: "the quota there is used up; free space or choose another root",
@@ -152,7 +151,20 @@ class RestoreOwed(QuiesceError):
 
     def __init__(self, participant: ParticipantKey) -> None:
         self.participant = participant
-        super().__init__(f"{participant} waits for a restore and refuses all work until then: {OWED_ADVICE}")
+        super().__init__(waits_for_a_restore([participant]))
+
+
+def waits_for_a_restore(keys: Sequence[ParticipantKey | str]) -> str:
+    """Who refuses all work before it is restored, and what to do: a sentence; empty for nobody."""
+    if not keys:
+        return ""
+    waits, it = (
+        ("waits for a restore and refuses", "it") if len(keys) == 1 else ("wait for a restore and refuse", "them")
+    )
+    return (
+        f"{_names(keys)} {waits} all work until then: restore {it} (`quiesce restore LABEL`), or restart {it} without "
+        "expecting one"
+    )
 
 
 class LeaseLapsed(QuiesceError):
@@ -193,6 +205,15 @@ class CutAborted(QuiesceError):
     """The transaction was aborted on request. Everybody accepts work again and nothing was published."""
 
 
+ABORT_IT: Final = (
+    "Abort it (`quiesce abort`): that reopens everybody, and whoever was restored or failed must then be restarted."
+)
+_RETRY: Final = (
+    "Once what failed is mended or restarted, retry it under its own id (`quiesce recover --retry`), or abort it "
+    "(`quiesce abort`): that reopens everybody, and whoever was restored or failed must then be restarted."
+)
+
+
 class RestoreFailed(QuiesceError):
     """A restore failed and is held closed: nobody works on half a restore.
 
@@ -210,6 +231,7 @@ class RestoreFailed(QuiesceError):
         restored: Sequence[ParticipantKey],
         untouched: Sequence[ParticipantKey],
         failed: Mapping[ParticipantKey, str],
+        advice: str = "",
     ) -> None:
         self.wire_id = wire_id
         self.restored = tuple(restored)
@@ -218,8 +240,7 @@ class RestoreFailed(QuiesceError):
         named = _sentences(self.failed) or "no participant"
         super().__init__(
             f"restore {wire_id} failed and is held closed. Failed: {named}. Restored and closed: {_names(restored)}. "
-            f"Untouched: {_names(untouched)}. Retry it under its own id (`quiesce recover --retry`), or abort it "
-            "(`quiesce abort`): that reopens everybody, and whoever was restored or failed must then be restarted."
+            f"Untouched: {_names(untouched)}. {advice or _RETRY}"
         )
 
 
@@ -248,7 +269,7 @@ class InDoubt(QuiesceError):
         )
 
 
-def _names(keys: Sequence[ParticipantKey]) -> str:
+def _names(keys: Sequence[ParticipantKey | str]) -> str:
     return _joined([str(key) for key in keys], ", ") or "nobody"
 
 

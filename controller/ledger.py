@@ -19,7 +19,7 @@ from quiesce.participants.artefacts import VerifiedExport
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt, DrainProgress, ExportReceipt, ImportReceipt, Inspection
 
-__all__ = ["Answer", "Entry", "Failure", "Ledger"]
+__all__ = ["Answer", "Entry", "Failure", "Ledger", "Standing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,22 @@ class Failure:
     answer: Answer | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a recovery found a participant: restored and closed, or what is said of it, a sentence without its name."""
+
+    is_restored: bool
+    sentence: str = ""
+
+
 @dataclass(slots=True)
 class Entry:
     """What is known of one participant.
 
     ``since_s`` is the instant (monotonic) of its last change of state, ``consulted_s`` the one at which the trainer was
     asked about its results, while the trainer has not answered. ``inspection`` is what it was on the way to the cut,
-    ``found`` the last reading of all.
+    ``found`` the last reading of all. ``standing`` is
+    where a recovery found it, as long as nothing was done about it.
     """
 
     state: ParticipantState = ParticipantState.IDLE
@@ -63,6 +72,7 @@ class Entry:
     restarted: tuple[AttemptId, ...] = ()
     outstanding_until_s: float = float("-inf")
     consulted_s: float | None = None
+    standing: Standing | None = None
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
@@ -79,6 +89,8 @@ class Ledger:
     last_change_s: float = 0.0
     phase_spans: list[tuple[str, float, float]] = field(default_factory=list)
     by_subject: dict[str, Entry] = field(default_factory=dict)
+    advice: str = ""
+    """What to do about a restore that is held, where that is not the usual."""
 
     @classmethod
     def over(cls, keys: Iterable[ParticipantKey]) -> Ledger:
@@ -109,7 +121,9 @@ class Ledger:
         """
         self.failures.clear()
         self.errors.clear()
+        self.advice = ""
         for entry in self.entries.values():
+            entry.standing = None
             if entry.state is not ParticipantState.RESTORED:
                 entry.inspection = None
 

@@ -77,10 +77,15 @@ class LooseEnds:
                 self._open.remove(phased)
                 await phased.close()
 
-    async def settle(self, give_up: Collection[ParticipantKey] = ()) -> None:
+    async def forsaken(self) -> tuple[Phased, ...]:
+        """The restores that are held although nobody holds anything of them any more: another may take their place."""
+        return tuple([phased for phased in self._open if await phased.is_forsaken()])
+
+    async def settle(self, give_up: Collection[ParticipantKey] = (), *, besides: Collection[Phased] = ()) -> None:
         """Try once more whoever is owed a resume, and let go of what has ended.
 
-        ``give_up`` names participants that will never answer: they are owed nothing any more.
+        ``give_up`` names participants that will never answer: they are owed nothing any more. What stands in
+        ``besides`` may stay as it is.
 
         Raises:
             NothingOwed: one of ``give_up`` is owed nothing. Nothing was done.
@@ -90,7 +95,8 @@ class LooseEnds:
             owed = {key for phased in self._open for key in phased.owed()}
             for unknown in sorted(set(give_up) - owed):
                 raise NothingOwed(str(unknown), sorted(owed))
-            errors = [error for phased in tuple(self._open) for error in await self._settle(phased, give_up)]
+            open_ones = [phased for phased in self._open if phased not in besides]
+            errors = [error for phased in open_ones for error in await self._settle(phased, give_up)]
         if len(errors) == 1:
             raise errors[0]
         if errors:

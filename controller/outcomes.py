@@ -157,13 +157,14 @@ def restore_failed(wire_id: str, state: State, ledger: Ledger) -> RestoreFailed:
     for spec, member in zip(state.plan.members, state.members, strict=True):
         if Phase.RESTORE not in spec.phases:
             continue
-        if member.state is ParticipantState.RESTORED:
+        entry = ledger.entries[spec.key]
+        if member.state is ParticipantState.RESTORED or (entry.standing is not None and entry.standing.is_restored):
             restored.append(spec.key)
         elif member.state is ParticipantState.IDLE:
             untouched.append(spec.key)
         else:
-            failed[spec.key] = _last_heard(spec.key, ledger.entries[spec.key])
-    return RestoreFailed(wire_id, restored=restored, untouched=untouched, failed=failed)
+            failed[spec.key] = entry.standing.sentence if entry.standing is not None else _last_heard(spec.key, entry)
+    return RestoreFailed(wire_id, restored=restored, untouched=untouched, failed=failed, advice=ledger.advice)
 
 
 def where_everybody_stands(state: State, ledger: Ledger, now_s: float) -> dict[ParticipantKey, str]:

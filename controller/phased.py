@@ -12,13 +12,14 @@ from quiesce.controller.cancellation import finish_first
 from quiesce.controller.errors import InDoubt
 from quiesce.controller.outcomes import error_of, in_doubt, restore_failed
 from quiesce.controller.runner import TransactionRunner
+from quiesce.controller.standing import holds_nothing
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.release import ReleaseState
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.transaction import is_owed
-from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.replies import DrainProgress
 
@@ -38,6 +39,7 @@ class Phased:
         self._runner = runner
         self._budgets = budgets
         self._excused: dict[ParticipantKey, str] = {}
+        self._waiting: set[ParticipantKey] = set()
 
     @property
     def wire_id(self) -> str:
@@ -65,6 +67,10 @@ class Phased:
     def excused(self) -> Mapping[ParticipantKey, str]:
         """Who is owed nothing any more although nothing proved it open, and why."""
         return dict(self._excused)
+
+    def waiting(self) -> tuple[ParticipantKey, ...]:
+        """Who was found to wait for a restore, and refuses all work before it. Nothing of this transaction holds it."""
+        return tuple(sorted(self._waiting))
 
     def error(self) -> Exception:
         """Why the transaction did not end as asked: one error, or a group of several, with what was noticed."""
@@ -164,7 +170,41 @@ class Phased:
         readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in waiting))
         for key, reading in zip(waiting, readings, strict=True):
             if reading.outcome is Outcome.OPEN:
+                self._waiting.add(key)
                 await self.excuse(key, "it holds no id: it was restarted, and waits for a restore")
+
+    async def look_who_waits(self) -> None:
+        """Once a restore was undone: find out who still waits for one, though it was never called.
+
+        Asked by a resume under the transaction's own id, which uses it up where it succeeds (see
+        :class:`~quiesce.controller.errors.RestoreOwed`).
+        """
+        state = self._runner.state
+        if self.state is not _S.ABORTED or not state.plan.is_restore:
+            return
+        keys = [spec.key for spec in state.plan.members if spec.role is Role.RESOURCES and Phase.RESTORE in spec.phases]
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.RELEASE) for key in keys))
+        self._waiting |= {key for key, one in zip(keys, readings, strict=True) if one.outcome is Outcome.OWES_RESTORE}
+
+    async def is_forsaken(self) -> bool:
+        """Whether a restore is held, and nobody holds anything of it any more: all of it was restarted. Only reads."""
+        owed = self.owed()
+        # what another server has restored for a coordinator, its own fence does not tell of
+        if self.state is not _S.RESTORE_FAILED or any(
+            self._runner.fleet[key].is_elsewhere(Verb.IMPORT) for key in owed
+        ):
+            return False
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in owed))
+        return all(holds_nothing(reading, self.wire_id) for reading in readings)
+
+    async def give_way(self, to: str) -> None:
+        """Let another restore take the place of this one, which nobody holds anything of.
+
+        Raises:
+            StorageFailed: that could not be written down.
+        """
+        for key in self.owed():
+            await self.excuse(key, f"{to} took its place")
 
     async def excuse(self, key: ParticipantKey, reason: str) -> None:
         """Write down that a participant is owed nothing any more, whatever it would answer.
@@ -187,7 +227,11 @@ class Phased:
         """
         if self._runner.superseded is not None or self.state in TRANSACTION.final or self.state is _S.IDLE:
             return True
-        return self.state in _DOUBTS and self.state is not _S.PUBLISH_UNKNOWN and not self.owed()
+        return (self.state in _DOUBTS and self.state is not _S.PUBLISH_UNKNOWN and not self.owed()) or self._gave_way()
+
+    def _gave_way(self) -> bool:
+        """Whether a restore that is held has been given up at everybody whom it may have touched."""
+        return self.state is _S.RESTORE_FAILED and bool(self._excused) and not self.owed()
 
     def held(self) -> QuiesceError | None:
         """Why a transaction that rests is not settled.
@@ -197,7 +241,7 @@ class Phased:
         """
         if self._runner.superseded is not None:
             return self._runner.superseded
-        if self.state is _S.RESTORE_FAILED:
+        if self.state is _S.RESTORE_FAILED and not self._gave_way():
             return restore_failed(self.wire_id, self._runner.state, self._runner.ledger)
         if self.state in _DOUBTS and self.owed():
             doubt = in_doubt(self.wire_id, self._runner.state, self._runner.ledger)

@@ -29,7 +29,7 @@ from typing import Final
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
-from quiesce.controller.errors import PublishUncertain, RestoreFailed, StorageFailed, Superseded
+from quiesce.controller.errors import ABORT_IT, PublishUncertain, RestoreFailed, StorageFailed, Superseded
 from quiesce.controller.leases import LeaseWatch
 from quiesce.controller.outcomes import timings
 from quiesce.controller.phased import Phased
@@ -168,6 +168,8 @@ class PhasedRestore(Phased):
         self._fleet = fleet
         self._discarded: list[AttemptId] = []
         self._lost: dict[ParticipantKey, str] = {}
+        self.replaces: tuple[Phased, ...] = ()
+        """Restores that are held and of which nobody holds anything any more: this one takes their place."""
 
     @property
     def directory(self) -> Path:
@@ -198,7 +200,8 @@ class PhasedRestore(Phased):
         if isinstance(held, RestoreFailed) and self._lost:
             restored = [key for key in held.restored if key not in self._lost]
             failed = {**held.failed, **self._lost}
-            return RestoreFailed(self.wire_id, restored=restored, untouched=held.untouched, failed=failed)
+            gone = f"It cannot be retried here, since what was restored is gone. {ABORT_IT}"
+            return RestoreFailed(self.wire_id, restored=restored, untouched=held.untouched, failed=failed, advice=gone)
         return held
 
     async def restore(self) -> None:
@@ -274,10 +277,13 @@ class PhasedRestore(Phased):
 
         Raises:
             RestoreFailed: somebody does not, since it was restarted, say; held closed. An abort is what is left.
+            StorageFailed: a restore whose place it takes could not be marked as replaced; nobody was resumed.
             InDoubt: somebody could not be proven open.
         """
         if self.state is _S.RESTORED:
             await self._look_once_more()
+            for replaced in self.replaces:
+                await replaced.give_way(self.wire_id)
         await self._advance(m.ReleaseRequested(), _S.RESUMED)
         ledger, manifest = self._runner.ledger, self._storage.manifest
         return RestoreResult(

@@ -109,7 +109,8 @@ class Account:
         """Whether nothing of it is open: it ended, or whoever it left in doubt was excused, or it never began."""
         if self.never_began:
             return True
-        return self.stood in _FINAL or (self.stood in _RESTING_IN_DOUBT and not self.touched)
+        is_excused = self.stood == TransactionState.RESTORE_FAILED and bool(self.excused)
+        return self.stood in _FINAL or ((self.stood in _RESTING_IN_DOUBT or is_excused) and not self.touched)
 
     @property
     def damage(self) -> str:

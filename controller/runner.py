@@ -75,6 +75,8 @@ class TransactionRunner:
         source: RestoreSource | None = None,
     ) -> None:
         self.wire_id = wire_id
+        self.fleet = fleet
+        """Everybody whom the transaction is over."""
         self.state: State = initial_state(plan)
         self.ledger = Ledger.over(spec.key for spec in plan.members)
         self.stood: dict[ParticipantKey, str] = {}

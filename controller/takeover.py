@@ -5,7 +5,8 @@ In this order, and from the start again whenever it is broken off:
 1. What is staged is renamed away, so that a rename of the former controller that is still to come fails.
 2. Only then the folder is looked at, which alone decides whether a cut is published.
 3. Published: everybody is resumed. Not published: everybody is reopened. A restore is held closed unless a record says
-   that it was being released or aborted, or nobody holds anything of it any more.
+   that it was being released or aborted. It is so, too, where nobody holds anything of it any more: whoever was
+   restarted since is empty, and nothing but this restore remembers that it was to go on from a snapshot.
 
 Everybody who may be paused is reopened under the transaction's own id, also whoever is open: that uses the id up there,
 and a call of the former controller that is still on its way is refused.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,7 @@ from quiesce.controller.config import Config
 from quiesce.controller.cut_storage import RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import RestoreSource
-from quiesce.controller.errors import StorageFailed
+from quiesce.controller.errors import ABORT_IT, StorageFailed, waits_for_a_restore
 from quiesce.controller.files import FileSystem, make_directories, remove_tree, storage_errors
 from quiesce.controller.journal_headings import Regained, regained, taken_over_fields
 from quiesce.controller.opening import Opening, saved_receipts
@@ -35,12 +36,13 @@ from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.runner import TransactionRunner
+from quiesce.controller.standing import take_stock
 from quiesce.controller.unread_journals import LookedAfter, look_after
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.transaction import TransactionState
-from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Role, Verb
+from quiesce.fsm.vocabulary import ParticipantKey, Role
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity, SnapshotInvalid
 from quiesce.transport.logs import log_named
 
@@ -50,8 +52,6 @@ _log: Final = log_named("quiesce.controller")
 _BEHIND_ITS_PREPARES: Final = frozenset(
     {ParticipantState.PAUSED.value, ParticipantState.COMMITTED.value, ParticipantState.RESTORED.value}
 )
-_NOBODY: Final = frozenset({Outcome.OPEN, Outcome.HELD_BY_OTHER})
-"""Readings that say that nothing of ours holds the participant."""
 
 
 class Leftover(Phased):
@@ -95,7 +95,13 @@ class Recovered:
 
     @property
     def is_settled(self) -> bool:
-        return self.phased is not None and self.phased.is_settled()
+        """Whether nobody is owed anything, and nobody of it is known to refuse work."""
+        return self.phased is not None and self.phased.is_settled() and not self.waiting
+
+    @property
+    def waiting(self) -> tuple[ParticipantKey, ...]:
+        """Who holds nothing of it, and refuses all work before it is restored."""
+        return self.phased.waiting() if self.phased is not None else ()
 
     @property
     def state(self) -> str:
@@ -106,7 +112,7 @@ class Recovered:
     def what(self) -> str:
         """Why it is not settled, or what could not be done, a sentence; empty for nothing."""
         held = self.phased.held() if self.phased is not None else None
-        return self.problem or str(held or "")
+        return self.problem or str(held or "") or waits_for_a_restore(self.waiting)
 
     def to_json(self) -> dict[str, object]:
         """A plain mapping with stable keys."""
@@ -116,6 +122,7 @@ class Recovered:
             "settled": self.is_settled,
             "published": self.published,
             "owed": sorted(map(str, self.phased.owed())) if self.phased is not None and not self.is_settled else [],
+            "waiting": sorted(map(str, self.waiting)),
             "gone": sorted(map(str, self.gone)),
             "excused": {str(key): why for key, why in (self.phased.excused() if self.phased else {}).items()},
             "notes": list(self.phased.notes()) if self.phased is not None else [],
@@ -141,10 +148,26 @@ async def recover_all(
     unread = journals.unread if only is None else ()
     located = replace(opening, config=await addresses()) if found or unread else opening
     recovered = tuple([await recover_one(account, located) for account in found])
+    await _give_way(recovered)
     looked_after = await look_after(unread, located)
     if only is None:
         await asyncio.to_thread(_clear, opening)
     return recovered, looked_after
+
+
+async def _give_way(recovered: Sequence[Recovered]) -> None:
+    """Let a restore of which nobody holds anything give way to one that was begun in its place, and is held itself."""
+    held = [
+        (one.account.opened.epoch or 0, one.account.opened.time_ts, one.phased)
+        for one in recovered
+        if one.account.opened is not None and one.phased is not None
+        if one.phased.state is TransactionState.RESTORE_FAILED
+    ]
+    held.sort(key=lambda one: one[:2])
+    for *_, phased in held[:-1]:
+        if await phased.is_forsaken():
+            with contextlib.suppress(StorageFailed):  # then both are held, and named
+                await phased.give_way(held[-1][2].wire_id)
 
 
 def _clear(opening: Opening) -> None:
@@ -214,14 +237,12 @@ async def _recover_restore(account: Account, opening: Opening, again: Regained) 
         fresh_ids=fresh_ids,
     )
     await _run(leftover, runner, how)
-    # what another server has restored for a coordinator, its own fence does not tell of
-    is_told = not any(again.fleet[key].is_elsewhere(Verb.IMPORT) for key in account.touched)
-    held = leftover.state is TransactionState.RESTORE_FAILED
-    if held and is_told and await _nobody_holds(runner, account.touched):
-        runner.ledger.note("nobody holds anything of it any more, so that there is nothing to retry; it was aborted")
-        await leftover.abort()
-        await leftover.excuse_restarted()
-    return _told(Recovered(account, None, _touched_of(account, again.gone), leftover, problem))
+    if leftover.state is TransactionState.RESTORE_FAILED:
+        is_forsaken = await take_stock(runner, account)
+        runner.ledger.advice = _advice(account.wire_id, is_forsaken=is_forsaken, problem=problem)
+    await leftover.look_who_waits()
+    is_held = leftover.state is TransactionState.RESTORE_FAILED  # then the advice says what the problem is
+    return _told(Recovered(account, None, _touched_of(account, again.gone), leftover, "" if is_held else problem))
 
 
 async def _opened_restore(account: Account, opening: Opening, again: Regained) -> tuple[Phased, TransactionRunner, str]:
@@ -280,10 +301,17 @@ async def _run(leftover: Phased, runner: TransactionRunner, how: m.Recover) -> N
     await leftover.excuse_restarted()
 
 
-async def _nobody_holds(runner: TransactionRunner, touched: frozenset[ParticipantKey]) -> bool:
-    """Whether everybody answers, and nobody says that our id holds it: all of it was restarted since."""
-    readings = await asyncio.gather(*(runner.ask(key, Verb.INSPECT) for key in touched))
-    return all(reading.outcome in _NOBODY for reading in readings)
+def _advice(wire_id: str, *, is_forsaken: bool, problem: str) -> str:
+    """What to do about a restore that is held; empty for what is usual."""
+    if problem:
+        return f"It cannot be retried: {problem}. {ABORT_IT}"
+    if not is_forsaken:
+        return ""
+    return (
+        "Nobody holds anything of it any more: they were restarted since, and would go on from nothing. Retry it under "
+        "its own id (`quiesce recover --retry`), restore anew (`quiesce restore LABEL`), which takes its place, or "
+        f"give it up (`quiesce abort {wire_id}`); no cut begins before"
+    )
 
 
 def _touched_of(account: Account, keys: tuple[ParticipantKey, ...]) -> tuple[ParticipantKey, ...]:

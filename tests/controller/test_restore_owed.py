@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,26 @@ from support.fleet import FENCES, Fleet
 from support.virtual_loop import virtual_time
 from support.wiretap import TappedCall, Wiretap
 
-from quiesce.controller import RestoreOwed
+from quiesce.controller import PhasedRestore, RestoreFailed, RestoreOwed
+from quiesce.controller.journal import read_journal
+from quiesce.controller.recovery import account_of
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.identity import AttemptId
 from quiesce.transport.faults import CallSite, Fault, FaultKind, ScriptedFaults
 from quiesce.transport.faulty import FaultyTransport
+from quiesce.transport.inprocess import AsgiTransport
 from quiesce.transport.port import ControlReply
 
 TOOLS = ParticipantKey("main", "tools")
 ASKED = "resources-checkpoint/resume"
+ORDER = ("policy", "agent", "tools")
+RESTORES = {
+    "policy": "model-checkpoint/restore",
+    "agent": "agent-checkpoint/restore",
+    "tools": "resources-checkpoint/restore",
+}
 JSON = {"content-type": "application/json"}
 on_both_fences = pytest.mark.parametrize("fence", FENCES)
 
@@ -120,3 +131,167 @@ async def test_an_answer_that_proves_nothing_pauses_nobody(
         assert tap.mutating() == []
         assert controller.unsettled is None
         assert await fleet.everybody_accepts()
+
+
+async def broken_off(root: Path, fresh: Fleet, network: AsgiTransport, at: str) -> str:
+    """A restore whose controller goes away when the import of one participant was answered, and not written down."""
+    tap = Wiretap(network)
+    controller = fresh.controller(root, transport=tap)
+    await controller.open()
+    restore = await controller.begin_restore("step-1")
+    left = asyncio.Event()
+    tap.instead = lambda call: left.set() if call.route == RESTORES[at] else None
+    restoring = asyncio.create_task(restore.restore())
+    await left.wait()
+    await restore.close()
+    controller._running = None
+    await controller.close()
+    restoring.cancel()
+    await asyncio.gather(restoring, return_exceptions=True)
+    return restore.wire_id
+
+
+@on_both_fences
+@pytest.mark.parametrize("at", ["policy", "agent", "tools"])
+@virtual_time
+async def test_a_restore_that_is_held_says_who_stands_where(tmp_path: Path, fence: FenceVariant, at: str) -> None:
+    """By what everybody says now and, of whoever does not answer, by the journal; a retry helps, and is advised."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
+    network = fresh.transport()
+    await broken_off(tmp_path, fresh, network, at)
+    controller = fresh.controller(tmp_path, transport=network)
+    (recovered,) = await controller.recover()
+    await controller.close()
+    held = recovered.phased.held() if recovered.phased is not None else None
+    assert isinstance(held, RestoreFailed)
+    reached = [ParticipantKey("main", name) for name in ORDER[: ORDER.index(at) + 1]]
+    assert (set(held.restored), held.failed) == (set(reached), {})
+    assert "recover --retry" in str(held)
+    network.unmount("http://policy")
+    controller = fresh.controller(tmp_path, transport=network)
+    (recovered,) = await controller.recover()
+    await controller.close()
+    remembers = "no answer to it is recorded" if at == "policy" else "it was restored"
+    assert f"by the journal {'its restore was asked for, and ' if at == 'policy' else ''}{remembers}" in recovered.what
+
+
+@on_both_fences
+@pytest.mark.parametrize("expects", [True, False])
+@pytest.mark.parametrize("at", ["policy", "agent", "tools"])
+@virtual_time
+async def test_a_restore_of_which_nobody_holds_anything_is_remembered(
+    tmp_path: Path, fence: FenceVariant, at: str, *, expects: bool
+) -> None:
+    """All were restarted, also such as expect no restore: no cut begins, over restarts, before it is restored anew."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
+    network = fresh.transport()
+    wire_id = await broken_off(tmp_path, fresh, network, at)
+    fresh.restore_expected = expects
+    for name in ORDER:
+        fresh.restart(name, network)
+    for _ in range(2):
+        async with fresh.controller(tmp_path, transport=network) as controller:
+            (recovered,) = controller.recovered
+            assert not recovered.is_settled
+            assert "Nobody holds anything of it any more" in recovered.what
+            with pytest.raises(RestoreFailed, match=rf"quiesce abort {wire_id}"):
+                await controller.cut("step-2").__aenter__()
+            assert len(controller.store.list()) == 1
+    async with fresh.controller(tmp_path, transport=network) as controller:
+        async with controller.restore("step-1") as restored:
+            pass
+        assert controller.unsettled is None
+        assert list(fresh.states) == [AttemptId("r0", 1)]
+        async with controller.cut("step-2"):
+            pass
+    async with fresh.controller(tmp_path, transport=network) as controller:
+        assert controller.recovered == ()
+    account = account_of(wire_id, read_journal(controller.store.layout.journal(wire_id)))
+    assert account.is_over
+    assert set(account.excused.values()) == {f"{restored.wire_id} took its place"}
+
+
+@on_both_fences
+@virtual_time
+async def test_it_can_be_retried_or_given_up_by_name(tmp_path: Path, fence: FenceVariant) -> None:
+    """A retry restores fresh servers under the old id. Given up, a cut is refused only for who waits for a restore."""
+    for gives_up in (False, True):
+        root = tmp_path / str(gives_up)
+        root.mkdir()
+        await saved(root, fence)
+        fresh = Fleet(fence, restore_expected=True)
+        network = fresh.transport()
+        wire_id = await broken_off(root, fresh, network, "tools")
+        for name in ORDER:
+            fresh.restart(name, network)
+        async with fresh.controller(root, transport=network) as controller:
+            held = controller.unsettled
+            assert isinstance(held, PhasedRestore)
+            if gives_up:
+                aborted = await controller.abort(wire_id)
+                assert aborted.waiting == (TOOLS,)
+                assert TOOLS not in aborted.to_restart
+                assert controller.unsettled is None
+                with pytest.raises(RestoreOwed):
+                    await controller.cut("step-2").__aenter__()
+            else:
+                await held.retry()
+                await held.resume()
+                await controller.settle()
+                assert list(fresh.states) == [AttemptId("r0", 1)]
+                assert await fresh.everybody_accepts()
+
+
+@on_both_fences
+@virtual_time
+async def test_a_second_restore_that_is_broken_off_takes_the_place_of_the_first(
+    tmp_path: Path, fence: FenceVariant
+) -> None:
+    """One is held in the end, and it is retried alone."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
+    network = fresh.transport()
+    await broken_off(tmp_path, fresh, network, "agent")
+    for name in ORDER:
+        fresh.restart(name, network)
+    second = await broken_off(tmp_path, fresh, network, "policy")
+    async with fresh.controller(tmp_path, transport=network) as controller:
+        held = controller.unsettled
+        assert isinstance(held, PhasedRestore)
+        assert held.wire_id == second
+        await held.retry()
+        await held.resume()
+        await controller.settle()
+        async with controller.cut("step-2"):
+            pass
+
+
+@on_both_fences
+@virtual_time
+async def test_a_recovery_names_who_waits_though_nobody_was_touched(tmp_path: Path, fence: FenceVariant) -> None:
+    """The restore was broken off before its first call: it is over, and the server still refuses all work."""
+    await saved(tmp_path, fence)
+    fresh = Fleet(fence, restore_expected=True)
+    network = fresh.transport()
+    tap = Wiretap(network)
+    controller = fresh.controller(tmp_path, transport=tap)
+    await controller.open()
+    restore = await controller.begin_restore("step-1")
+    left = asyncio.Event()
+    tap.instead = lambda call: left.set() if call.route == "capabilities" else None
+    restoring = asyncio.create_task(restore.restore())
+    await left.wait()
+    await restore.close()
+    controller._running = None
+    await controller.close()
+    restoring.cancel()
+    await asyncio.gather(restoring, return_exceptions=True)
+    controller = fresh.controller(tmp_path, transport=network)
+    (recovered,) = await controller.recover()
+    await controller.close()
+    assert recovered.state == "aborted"
+    assert not recovered.is_settled
+    assert recovered.to_json()["waiting"] == ["main/tools"]
+    assert "main/tools waits for a restore" in recovered.what
