@@ -46,6 +46,7 @@ from quiesce.controller.opening import Opening
 from quiesce.controller.phased import Phased
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.ports import OnCompleted
+from quiesce.controller.recovery import find_unfinished
 from quiesce.controller.request_watch import RequestWatch
 from quiesce.controller.results import CutResult
 from quiesce.controller.retention import Pruned
@@ -197,7 +198,7 @@ class Controller:
         await asyncio.to_thread(self.store.prepare)
         self._tenure = await Tenure.acquire(self._files, self.store.layout, self._clock)
         try:
-            if self.config.enabled:
+            if self.config.enabled or await asyncio.to_thread(self._holds_somebody):
                 self._connect()
                 finishing = recover_all(self._opening(), self._addresses, only=only)
                 self._recovered, self._unread = await finish_first(finishing)
@@ -206,6 +207,13 @@ class Controller:
         except BaseException:
             await finish_first(self.close())
             raise
+
+    def _holds_somebody(self) -> bool:
+        """Whether an earlier run may have left somebody paused: whoever switches it off does not mean those."""
+        held = [one for one in find_unfinished(self._files, self.store.layout) if one.touched]
+        for one in held:
+            _log.warning("recovering_though_not_enabled", wire_id=one.wire_id, touched=sorted(map(str, one.touched)))
+        return bool(held)
 
     async def _keep(self, left: Phased | None) -> None:
         if left is not None and left.is_settled():

@@ -13,6 +13,7 @@ from support.virtual_loop import virtual_time
 from support.wiretap import Wiretap
 
 from quiesce.controller import PublishUncertain
+from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError, InvalidIdentity, SnapshotInvalid
 from quiesce.participants.identity import AttemptId
 
@@ -127,3 +128,46 @@ async def test_what_is_asked_for_too_early_says_so(tmp_path: Path) -> None:
             with pytest.raises(ConfigurationError, match="no result"):
                 _ = cut.result
         assert cut.result.label == "step-1"
+
+
+@virtual_time
+async def test_whom_an_earlier_run_left_paused_is_reopened_all_the_same(tmp_path: Path) -> None:
+    """Switched off to get going again: whoever is still held would hang the run; else nobody is called."""
+    fleet = Fleet()
+    controller = fleet.controller(tmp_path)
+    await controller.open()
+    cut = await controller.begin_cut("step-1")
+    await cut.prepare()
+    await cut.close()
+    controller._running = None
+    await controller.close()
+    assert not await fleet.everybody_accepts()
+    async with fleet.controller(tmp_path, enabled=False) as controller:
+        assert [one.is_settled for one in controller.recovered] == [True]
+        assert await fleet.everybody_accepts()
+    tap = Wiretap(fleet.transport())
+    async with fleet.controller(tmp_path, transport=tap, enabled=False) as controller, controller.cut("step-2"):
+        pass
+    assert tap.calls == []
+
+
+@virtual_time
+async def test_who_cannot_be_reopened_is_named_and_keeps_nobody_from_saving(tmp_path: Path) -> None:
+    """The servers of the earlier run are gone: the trainer's part is saved, and what is open is in the notes."""
+    fleet = Fleet()
+    network = fleet.transport()
+    controller = fleet.controller(tmp_path, transport=network)
+    await controller.open()
+    cut = await controller.begin_cut("step-1")
+    await cut.prepare()
+    await cut.close()
+    controller._running = None
+    await controller.close()
+    network.unmount("http://tools")
+    async with fleet.controller(tmp_path, transport=network, enabled=False) as controller:
+        assert controller.owed == (ParticipantKey("main", "tools"),)
+        async with controller.cut("step-2") as saved:
+            (saved.directory / "trainer" / "weights").write_text("w")
+        assert any("main/tools" in note and cut.wire_id in note for note in saved.result.notes)
+        assert controller.store.verify("step-2").is_good
+        assert controller.unsettled is not None
