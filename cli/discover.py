@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import typer
@@ -14,6 +18,10 @@ from quiesce.cli.running import run
 from quiesce.controller.api import Controller
 from quiesce.controller.config import load_config
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant
+from quiesce.controller.files import LocalFiles
+from quiesce.controller.recovery import Account, find_unfinished
+from quiesce.controller.root_layout import RootLayout
+from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.gym_config import GymConfiguration, GymServer
 from quiesce.participants.gym_config_yaml import key_path
 
@@ -37,11 +45,40 @@ def _discover(*, config: ConfigFile = CONFIG_FILE, as_json: AsJson = False) -> N
 
 
 async def _found(config: ConfigFile) -> Discovered:
-    controller = Controller(load_config(config))
+    settings = load_config(config)
+    controller = Controller(settings)
     try:
-        return await controller.look()
+        found = await controller.look()
     finally:
         await controller.close()
+    hints = await asyncio.to_thread(_hints, settings.root, found)
+    return replace(found, notes=(*found.notes, *hints))
+
+
+def _hints(root: Path, found: Discovered) -> list[str]:
+    """What to do about whoever is held, and about what stands unfinished in the journals of this root."""
+    unfinished = {account.wire_id: account for account in find_unfinished(LocalFiles(), RootLayout(root))}
+    hints = [_unfinished(account, found.holding.get(wire_id, ())) for wire_id, account in unfinished.items()]
+    return hints + [
+        f"nothing is known here of {wire_id}, which holds {_names(keys)}: if nobody works under it, "
+        f"`quiesce abort {wire_id}` reopens them"
+        for wire_id, keys in found.holding.items()
+        if wire_id not in unfinished
+    ]
+
+
+def _unfinished(account: Account, held: Sequence[ParticipantKey]) -> str:
+    whom = f" and holds {_names(held)}" if held else ""
+    does = "says who stands where, and how to go on" if account.is_restore else "finishes it"
+    return (
+        f"{account.kind or 'transaction'} {account.wire_id} stands at {account.stood} in its journal{whom}: if its "
+        f"controller is gone, `quiesce recover` {does}; `quiesce abort {account.wire_id}` gives it up"
+    )
+
+
+def _names(keys: Sequence[ParticipantKey]) -> str:
+    more = f" and {len(keys) - NAMED_MAX} more" if len(keys) > NAMED_MAX else ""
+    return ", ".join(map(str, keys[:NAMED_MAX])) + more
 
 
 def _described(found: Discovered) -> dict[str, object]:
@@ -49,6 +86,8 @@ def _described(found: Discovered) -> dict[str, object]:
         "participants": [_participant(participant) for participant in found.participants],
         "fingerprints": found.fingerprints(),
         "without_lease": [str(key) for key in found.without_lease()],
+        "holding": {wire_id: [str(key) for key in keys] for wire_id, keys in found.holding.items()},
+        "waiting": [str(key) for key in found.waiting()],
         "notes": list(found.notes),
         "gym": {deployment: _gym(configuration) for deployment, configuration in found.gym.items()},
     }
@@ -112,9 +151,8 @@ def _show(found: Discovered) -> None:
         )
         typer.echo(f"{configuration.source}: {counted(len(configuration.servers), 'server')}, {asked} asked{leftovers}")
     if found.without_lease():
-        named = ", ".join(str(key) for key in found.without_lease()[:NAMED_MAX])
-        more = len(found.without_lease()) - NAMED_MAX
-        others = f" and {more} more" if more > 0 else ""
-        typer.echo(f"without a lease, so closed until recovered if the controller dies: {named}{others}")
+        typer.echo(
+            f"without a lease, so closed until recovered if the controller dies: {_names(found.without_lease())}"
+        )
     for note in found.notes:
         typer.echo(f"note: {note}")

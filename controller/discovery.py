@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, ParticipantConfig
+from quiesce.controller.errors import waits_for_a_restore
 from quiesce.controller.requests import control_request
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
@@ -89,12 +90,18 @@ class Discovered:
         topologies: the topology of each deployment.
         notes: what could not be checked or deserves attention, each a sentence.
         gym: the resolved NeMo Gym configuration from which each deployment's participants came, where one did.
+        holding: which checkpoint ids hold whom, as they say it.
     """
 
     participants: tuple[DiscoveredParticipant, ...]
     topologies: Mapping[str, Topology]
     notes: tuple[str, ...] = ()
     gym: Mapping[str, GymConfiguration] = field(default_factory=dict)
+    holding: Mapping[str, tuple[ParticipantKey, ...]] = field(default_factory=dict)
+
+    def waiting(self) -> tuple[ParticipantKey, ...]:
+        """Who says that it waits for a restore, and refuses all work before it. Recorded servers do not say so."""
+        return tuple(one.key for one in self.participants if one.contract.declaration.owes_restore)
 
     def without_lease(self) -> tuple[ParticipantKey, ...]:
         """Who takes part in cuts and would stay closed if this controller died, until the next one recovers it."""
@@ -224,7 +231,9 @@ class _Discovery:
         await self._round(self._probe, taking_part)
         await self._round(self._check_token, taking_part)
         held = [_held(answer) for answer in answers if answer.outcome is not Outcome.OPEN]
-        return Discovered(participants, _topologies(participants), (*notes, *held))
+        found = Discovered(participants, _topologies(participants), holding=_holding(answers))
+        waits = [waits_for_a_restore(found.waiting())] if found.waiting() else []
+        return replace(found, notes=(*notes, *held, *waits))
 
     async def _round(self, ask: Callable[[T], Awaitable[R]], whom: Iterable[T]) -> list[R]:
         """Ask everybody concurrently; all errors are collected."""

@@ -15,6 +15,7 @@ from quiesce.fsm.vocabulary import Role
 
 __all__ = [
     "LEASE_FEATURE",
+    "RESTORE_OWED_FEATURE",
     "AdmissionState",
     "CheckpointMode",
     "Component",
@@ -30,6 +31,10 @@ __all__ = [
 
 LEASE_FEATURE: Final = "quiesce_lease_v1"
 """By this feature a server of our kit says that its closed state is leased and can be renewed (docs/leases.md)."""
+
+
+RESTORE_OWED_FEATURE: Final = "quiesce_restore_owed_v1"
+"""By this feature a server of our kit says, as long as that is so, that it waits for a restore and refuses all work."""
 
 
 class Component(StrEnum):
@@ -115,6 +120,11 @@ class Declaration:
     def leased(self) -> bool:
         """Whether it opens by itself when its controller is gone."""
         return LEASE_FEATURE in self.features
+
+    @property
+    def owes_restore(self) -> bool:
+        """Whether it says that it waits for a restore. The recorded servers never say so."""
+        return RESTORE_OWED_FEATURE in self.features
 
     @property
     def coordinated(self) -> bool:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from quiesce.fsm.vocabulary import Role
+from quiesce.participants.capabilities import RESTORE_OWED_FEATURE
 from quiesce.participants.dialects.gym_a.routes import INSTANCE_HEADER, LEASE_ROUTE, Route, routes_served_by
 from quiesce.participants.server.answers import (
     Answer,
@@ -111,7 +112,13 @@ class MountedServer:
 
     def capabilities(self) -> dict[str, object]:
         """The capabilities reply as it stands now."""
-        return {**self._declaration, **live(self.fence)}
+        return {**self._declaration, **live(self.fence), **self._debt()}
+
+    def _debt(self) -> dict[str, object]:
+        features = self._declaration["features"]
+        if not (self.fence.tells_what_it_owes and isinstance(features, list)):
+            return {}
+        return {"features": [*features, RESTORE_OWED_FEATURE]}
 
     async def _respond(self, route: Route, request: Request) -> Answer:
         if request.method != route.method:

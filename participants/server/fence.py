@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quiesce.fsm.fence import FenceSignal, FenceState, FenceStep, fence_step
-from quiesce.fsm.tables.fence import FenceEvent, FencePhase, FenceTable
+from quiesce.fsm.tables.fence import FENCE, FenceEvent, FencePhase, FenceTable, FenceVariant
+from quiesce.fsm.vocabulary import Role
 from quiesce.participants.server.answers import CRASHED, Answer, refused
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.ports import Clock
@@ -151,6 +152,11 @@ class LiveFence:
     def state(self) -> FenceState:
         """Where the fence stands; a value that never changes."""
         return self._state
+
+    @property
+    def tells_what_it_owes(self) -> bool:
+        """Whether it waits for a restore and says so; the recorded fences never do."""
+        return self._table is FENCE[FenceVariant.STRICT, Role.RESOURCES] and self._door.owes_restore()
 
     @property
     def deadline_ts(self) -> float | None:

@@ -13,6 +13,7 @@ from support.stores import A0, B0, settle, tree
 from support.virtual_loop import virtual_time
 
 from quiesce.fsm.tables.fence import FencePhase, FenceVariant
+from quiesce.participants.capabilities import RESTORE_OWED_FEATURE
 from quiesce.participants.server.control import MountedServer
 from quiesce.participants.server.errors import ControlRefusal, RefusalCode
 from quiesce.participants.server.runs import Runs
@@ -382,8 +383,11 @@ async def test_a_process_that_owes_a_restore_opens_only_by_being_restored(tmp_pa
     await saving.stores.seed(A0)
     await saving.post(saving.resources, f"{RESOURCES}/prepare")
     await saving.post(saving.resources, f"{RESOURCES}/commit", checkpoint_dir=str(tmp_path))
+    recorded = Kit(restore_expected=True, variant=FenceVariant.GYM_A_SINGLE)
+    assert RESTORE_OWED_FEATURE not in str(recorded.resources.capabilities())
     kit = Kit(restore_expected=True)
     server = kit.resources
+    assert server.capabilities()["features"] == [RESTORE_OWED_FEATURE]
     for path in (f"{RESOURCES}/prepare", f"{RESOURCES}/resume"):
         assert (await kit.post(server, path, "r")).code == "resources_checkpoint_error"
     missing = await kit.post(server, f"{RESOURCES}/restore", "r", checkpoint_dir=str(tmp_path / "nowhere"))
@@ -392,6 +396,7 @@ async def test_a_process_that_owes_a_restore_opens_only_by_being_restored(tmp_pa
     assert (await kit.work_call(server, "/seed_session", B0).done()).code == "resources_admission_closed"
     restored = await kit.post(server, f"{RESOURCES}/restore", "r", checkpoint_dir=str(tmp_path))
     assert restored.json == {"sessions": 1, "source_checkpoint_id": "x"}
+    assert server.capabilities()["features"] == []
     assert (await kit.post(server, f"{RESOURCES}/resume", "r")).status == 200
     assert (await kit.work_call(server, "/seed_session", B0).done()).status == 200
 
