@@ -192,7 +192,8 @@ class TransactionRunner:
             await self._ports.records.close()
         except (StorageFailed, Superseded) as error:
             self.ledger.note(f"the journal is not complete: {error}")
-            self._log.error("journal_incomplete", error=str(error))
+            if self.superseded is None:  # else that was logged, and the successor has the journal
+                self._log.error("journal_incomplete", error=str(error))
 
     # the one writer
 

@@ -16,7 +16,7 @@ from support.fleet import Fleet, keep
 from support.virtual_loop import virtual_time
 from support.wiretap import Wiretap
 
-from quiesce.controller import Controller
+from quiesce.controller import Controller, Superseded
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.trace import TraceRecord
 from quiesce.transport.faults import Fault, FaultKind, ScriptedFaults
@@ -82,6 +82,22 @@ def test_a_controller_that_is_closed_with_somebody_in_doubt_says_so(tmp_path: Pa
     assert len(told) == 1
     assert "main/tools" in told[0]["held"]
     assert told[0]["wire_id"] in told[0]["held"]
+
+
+def test_a_controller_that_was_taken_over_says_so_once(tmp_path: Path, logged: Logged) -> None:
+    """One event is one line: that its journal is not complete, too, is no other."""
+
+    @virtual_time
+    async def scenario() -> None:
+        fleet = Fleet()
+        async with fleet.controller(tmp_path) as controller:
+            with pytest.raises(Superseded):
+                async with controller.cut("step-1"):
+                    controller.store.layout.holder(2).parent.mkdir()  # the claim of a successor
+
+    scenario()
+    told = [event for event in logged if event["log_level"] in ("warning", "error")]
+    assert [event["event"] for event in told] == ["transaction_superseded"]
 
 
 def test_what_goes_wrong_is_logged_by_name(tmp_path: Path, logged: Logged) -> None:
