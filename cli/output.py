@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NoReturn
@@ -11,7 +14,7 @@ import typer
 
 from quiesce.cli.standard_output import told_if_possible
 
-__all__ = ["ExitCode", "counted", "emit_json", "fail"]
+__all__ = ["ExitCode", "counted", "emit_json", "fail", "say"]
 
 
 class ExitCode(IntEnum):
@@ -51,3 +54,17 @@ def fail(message: str, code: int, *, as_json: bool = False, **details: object) -
         with told_if_possible():
             emit_json({"ok": False, "error": message, **details})
     raise typer.Exit(code)
+
+
+def say(line: str, *, indent: int = 4) -> None:
+    """Print a line; on a terminal that is narrower, broken between words, with ``indent`` columns before the rest."""
+    if sys.stdout.isatty():
+        line = textwrap.fill(
+            line,
+            shutil.get_terminal_size().columns,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+    typer.echo(line)

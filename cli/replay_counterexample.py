@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import typer
 
 from quiesce.cli.logs import without_logs
-from quiesce.cli.output import ExitCode, emit_json
+from quiesce.cli.output import ExitCode, emit_json, say
 from quiesce.diagrams.sequence import sequence_mermaid
 from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fuzz.counterexample import Counterexample, parse_counterexample
@@ -16,6 +17,9 @@ from quiesce.fuzz.replay_tables import Replayed, replay_on
 from quiesce.fuzz.telling import pytest_text, sequence_of_counterexample
 
 __all__ = ["replay_counterexample"]
+
+_PARTICIPANTS: Final = 2
+"""Of a search, where no other number is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +104,37 @@ def _word(found: Counterexample, shown: bool | None) -> str:  # noqa: FBT001 - t
 
 
 def _tell(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str) -> None:
-    typer.echo(f"{found.setup.name}\n{found.claim}")
+    say(found.setup.name)
+    say(str(found.claim))
     if not found.is_of_these_tables:
-        typer.echo(f"found with other tables (Quiesce {found.quiesce_version}), replayed on those that are here now")
+        say(f"found with other tables (Quiesce {found.quiesce_version}), replayed on those that are here now")
     for change in found.changes:
-        typer.echo(f"changed: {change.table}: {change.row} goes to {change.target} {list(change.effects)}")
+        say(f"changed: {change.table}: {change.row} goes to {change.target} {list(change.effects)}")
     for number, action in enumerate(found.actions, start=1):
-        typer.echo(f"  {number:3}. {action}")
+        say(f"  {number:3}. {action}", indent=7)
     for outcome in outcomes:
-        typer.echo(f"{outcome.where}: {outcome.word}")
-    if not any(outcome.shown for outcome in outcomes):
-        typer.echo(f"whether it happens in another way: quiesce check --only '{found.setup.name}'")
-    typer.echo(f"\n{picture}", nl=False)
+        say(f"{outcome.where}: {outcome.word}")
+    if any(outcome.shown for outcome in outcomes):
+        typer.echo("")
+    else:
+        if not found.changes:
+            typer.echo(f"whether it happens in another way: {_search_of(found)}")
+        typer.echo("\nas it was found:\n")
+    typer.echo(picture, nl=False)
+
+
+def _search_of(found: Counterexample) -> str:
+    """The command that makes the search again that the file comes from."""
+    setup = found.setup
+    struck = setup.name.rpartition(", ")[2]
+    times = max(setup.faults.values(), default=1)
+    options = (
+        f"--only '{setup.name}'",
+        *([f"--participants {len(setup.participants)}"] if len(setup.participants) != _PARTICIPANTS else []),
+        *(["--pairs"] if " + " in struck else []),
+        *([f"--times {times}"] if times > 1 else []),
+    )
+    return f"quiesce check {' '.join(options)}"
 
 
 def _object(found: Counterexample, outcomes: tuple[_Outcome, ...], picture: str, *, ok: bool) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import typer
 
-from quiesce.cli.output import ExitCode, counted, emit_json
+from quiesce.cli.output import ExitCode, counted, emit_json, say
 from quiesce.cli.promela import Opinion
 from quiesce.fsm.explore import Exploration, Kind, Verdict
 from quiesce.fsm.explore_model import Setup
@@ -21,6 +21,8 @@ _MEANINGS: Final = {claim.name: claim.meaning for claim in (*ALWAYS, *SOMETIMES)
 _WORDS: Final = {True: "holds", False: "VIOLATED", None: "undecided"}
 _SO_FAR: Final = {**_WORDS, True: "so far"}
 """The words where not every search was made: what holds in some is no proof."""
+_COLUMNS: Final = 24
+"""Where the name of a property begins."""
 _ORDER: Final = (Kind.ALWAYS, Kind.NO_DEADLOCK, Kind.RECOVERABLE, Kind.SOMETIMES)
 
 
@@ -80,17 +82,16 @@ class CutShort:
 def tell_search(search: Search) -> None:
     """One line of a search, then what is violated, what was written, and what Spin says."""
     found = search.found
-    word = "holds" if found.holds else "VIOLATED" if found.violations() else "bound hit: undecided"
-    typer.echo(
+    say(
         f"{found.name}: {counted(found.states, 'state')}, {counted(found.transitions, 'transition')}, "
-        f"depth {found.depth}, {search.speed:,.0f} states/s: {word}"
+        f"depth {found.depth}, {search.speed:,.0f} states/s: {_outcome([search])}"
     )
     for verdict in found.violations():
-        typer.echo(f"  {_violation(verdict, found)}")
+        say(f"  {_violation(verdict, found)}")
         for number, action in enumerate(verdict.trace or (), start=1):
-            typer.echo(f"    {number:3}. {action}")
+            say(f"    {number:3}. {action}", indent=9)
     for line in (*(f"written: {file}" for file in search.files), *search.opinion.lines()):
-        typer.echo(f"  {line}")
+        say(f"  {line}")
 
 
 def tell_total(searches: Sequence[Search], wanted: int, cut_short: CutShort | None = None) -> None:
@@ -100,21 +101,29 @@ def tell_total(searches: Sequence[Search], wanted: int, cut_short: CutShort | No
     for (kind, name), verdicts in _by_property(searches).items():
         held = sum(verdict.holds is True for verdict in verdicts)
         worst = False if any(verdict.holds is False for verdict in verdicts) else None if held < len(verdicts) else True
-        typer.echo(f"{words[worst]:9}  {kind.value:11}  {name} ({held} of {_searches(len(verdicts))}){_meaning(name)}")
+        counts = f"({held} of {_searches(len(verdicts))})"
+        say(f"{words[worst]:9}  {kind.value:11}  {name} {counts}{_meaning(name)}", indent=_COLUMNS)
     for name, reason, count in _not_claimed(searches):
-        typer.echo(f"not claimed  {name} ({count} of {_searches(len(searches))}): {reason}")
+        counts = f"({count} of {_searches(len(searches))})"
+        say(f"{'not claimed':{_COLUMNS}}{name} {counts}: {reason}", indent=_COLUMNS)
     totals = _totals(searches)
-    bounded = sum(not search.found.complete for search in searches)
-    was = "was" if bounded == 1 else "were"
-    end = f"; {_searches(bounded)} {was} bounded before everything was seen" if bounded else ""
-    typer.echo(
-        f"\n{counted(totals['states'], 'state')} and {counted(totals['transitions'], 'transition')} in "
+    typer.echo("")
+    say(
+        f"{counted(totals['states'], 'state')} and {counted(totals['transitions'], 'transition')} in "
         f"{_searches(len(searches))}, depth {totals['depth']}, {totals['states_per_s']:,} states/s, "
-        f"{totals['seconds']} s{end}"
+        f"{totals['seconds']} s"
     )
     _tell_spin(searches)
+    if any(verdict.trace and not search.files for search in searches for verdict in search.found.violations()):
+        say("to keep what is violated, and to replay, draw and test it: --counterexample-dir DIR")
     if cut_short is not None:
-        typer.echo(f"interrupted after {len(searches)} of {_searches(wanted)}: these are bounds, not proofs")
+        say(f"interrupted after {len(searches)} of {_searches(wanted)}: these are bounds, not proofs")
+    else:
+        bounded = sum(not search.found.complete for search in searches)
+        was = "was" if bounded == 1 else "were"
+        end = f"; {_searches(bounded)} {was} bounded before everything was seen" if bounded else ""
+        doubted = "; Spin does not agree" if any(search.opinion.disagreements for search in searches) else ""
+        say(f"{_outcome(searches)}{end}{doubted}")
 
 
 def tell_json(searches: Sequence[Search], wanted: int, cut_short: CutShort | None = None) -> None:
@@ -131,10 +140,19 @@ def _tell_spin(searches: Sequence[Search]) -> None:
     asked = [search for search in searches if search.opinion.run is not None]
     if asked:
         agreed = sum(not search.opinion.disagreements for search in asked)
-        typer.echo(f"Spin agrees on {agreed} of {_searches(len(asked))}: states, transitions and verdicts")
+        say(f"Spin agrees on {agreed} of {_searches(len(asked))}: states, transitions and verdicts")
     reasons = [search.opinion.not_asked for search in searches if search.opinion.not_asked]
     for reason in dict.fromkeys(reasons):
-        typer.echo(f"Spin was not asked about {_searches(reasons.count(reason))}, so nothing is compared: {reason}")
+        say(f"Spin was not asked about {_searches(reasons.count(reason))}, so nothing is compared: {reason}")
+
+
+def _outcome(searches: Sequence[Search]) -> str:
+    """The verdict on all of it, in a word or two."""
+    if violated := sum(len(search.found.violations()) for search in searches):
+        return "VIOLATED" if len(searches) == 1 else f"VIOLATED: {counted(violated, 'verdict')}"
+    if all(search.found.holds for search in searches):
+        return "holds" if len(searches) == 1 else "every property that is claimed holds in every search"
+    return "bound hit: undecided" if len(searches) == 1 else "undecided"
 
 
 def _violation(verdict: Verdict, found: Exploration) -> str:

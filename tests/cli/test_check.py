@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -18,7 +19,7 @@ import typer
 from support.pinned_states import PINNED
 from typer.testing import CliRunner, Result
 
-from quiesce.cli import check
+from quiesce.cli import check, output
 from quiesce.cli.stopping import Stopped, Stopping
 from quiesce.fsm.explore import Exploration, Progress, explore
 from quiesce.fsm.explore_model import Setup, System
@@ -68,6 +69,7 @@ def test_a_proof_says_how_much_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"holds      always       {claim.name} (1 of 1 search): {claim.meaning}" in result.stdout
     assert "holds      recoverable  everybody can accept work again, or is named" in result.stdout
     assert f"{states:,} states and {transitions:,} transitions in 1 search" in result.stdout
+    assert result.stdout.endswith("\nholds\n")
 
 
 def test_without_a_variant_all_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +79,7 @@ def test_without_a_variant_all_are_searched(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["ok"] is True
     assert found["complete"] is True
     assert len(found["searches"]) == len(SUITES)
+    assert run().stdout.endswith("\nevery property that is claimed holds in every search\n")
     assert found["states"] == PINNED[FIRST.name][0] * len(SUITES)
     assert found["depth"] == PINNED[FIRST.name][2]
     verdicts = found["searches"][0]["verdicts"]
@@ -94,6 +97,8 @@ def test_a_violation_is_shown_as_a_list_of_actions(monkeypatch: pytest.MonkeyPat
     assert "      1. asked to Begin" in result.stdout
     assert "agent: close arrives, and will again" in result.stdout
     assert "VIOLATED   always       settled_takes_next_cut (0 of 1 search)" in result.stdout
+    assert "to keep what is violated, and to replay, draw and test it: --counterexample-dir DIR\n" in result.stdout
+    assert result.stdout.endswith("\nVIOLATED\n")
     found = last_object(run("--variant", "gym_a_single", "--json"))
     assert found["ok"] is False
     violated = [verdict for verdict in found["searches"][0]["verdicts"] if verdict["holds"] is False]
@@ -106,7 +111,7 @@ def test_what_is_not_claimed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     search_only(monkeypatch, DUPLICATE)
     result = run("--variant", "gym_a_single")
     assert result.exit_code == 0
-    assert "not claimed  settled_takes_next_cut (1 of 1 search): a second delivery" in result.stdout
+    assert "not claimed             settled_takes_next_cut (1 of 1 search): a second delivery" in result.stdout
     assert "always       settled_takes_next_cut" not in result.stdout
 
 
@@ -293,6 +298,30 @@ def test_a_signal_waits_for_what_must_be_whole() -> None:
     assert done == ["inner", "outer"]
     with pytest.raises(Stopped):
         stopping.come(signal.SIGINT)
+
+
+def test_on_a_terminal_lines_are_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows stands under the name of the property; elsewhere a line stays a line, for grep."""
+    monkeypatch.setenv("COLUMNS", "60")
+    told: list[str] = []
+    monkeypatch.setattr(typer, "echo", told.append)
+    line = f"{'holds':9}  {'always':11}  settled_is_open (1 of 1 search): {'many words ' * 9}"
+    output.say(line, indent=24)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    output.say(line, indent=24)
+    assert told[0] == line
+    first, *others = told[1].splitlines()
+    assert first.startswith("holds      always       settled_is_open (1 of 1 search):")
+    assert len(others) > 1
+    assert all(other.startswith((" " * 24 + "many", " " * 24 + "words")) for other in others)
+    assert max(map(len, told[1].splitlines())) <= 60
+
+
+class Terminal(io.StringIO):
+    """Standard output that says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_what_was_found_before_the_memory_was_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

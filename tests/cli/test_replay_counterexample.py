@@ -21,7 +21,7 @@ from quiesce.fsm import explore_changes
 from quiesce.fsm.explore import Kind
 from quiesce.fsm.explore_changes import tables_digest
 from quiesce.fsm.explore_suites import suite
-from quiesce.fuzz.counterexample import Claimed, counterexample_text, parse_counterexample
+from quiesce.fuzz.counterexample import Claimed, Explored, counterexample_text, parse_counterexample
 from quiesce.fuzz.errors import ReplayInvalid
 
 BUG = "a resume that is refused from idle is taken for success"
@@ -109,10 +109,24 @@ def test_after_the_tables_were_mended_it_is_told_that_it_happens_no_more(
     assert "found with other tables" in result.stdout
     assert re.search(rf"^table engine: {word}$", result.stdout, re.MULTILINE)
     assert re.search(rf"^transitions engine: {word}$", result.stdout, re.MULTILINE)
-    assert f"quiesce check --only '{sound.setup.name}'" in result.stdout
+    assert f"whether it happens in another way: quiesce check --only '{sound.setup.name}'\n" in result.stdout
+    assert "\nas it was found:\n\nsequenceDiagram\n" in result.stdout
     told = last_object(replayed(content.encode(), as_json=True))
     assert (told["ok"], told["same_tables"]) == (True, False)
     assert [replay["shown"] for replay in told["replays"]] == [False, False, on_stack]
+
+
+@pytest.mark.parametrize(
+    ("times", "participants", "pairs", "options"),
+    [(1, 2, True, "--pairs"), (2, 2, False, "--times 2"), (1, 3, False, "--participants 3")],
+)
+def test_the_search_that_is_named_is_the_one_that_it_comes_from(
+    times: int, participants: int, *, pairs: bool, options: str
+) -> None:
+    """With the options that it takes: without them no search has that name."""
+    setup = suite("strict", times, participants=participants, pairs=pairs)[-1]
+    found = counterexample_of(BUG).model_copy(update={"changes": (), "setup": Explored.of(setup)})
+    assert replay_counterexample._search_of(found) == f"quiesce check --only '{setup.name}' {options}"
 
 
 def test_tables_that_still_do_it_are_told_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
