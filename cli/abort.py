@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from quiesce.cli.asked import asked
-from quiesce.cli.left_open import end
+from quiesce.cli.left_open import end, knowing
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.api import Controller
@@ -66,7 +66,8 @@ async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, Any]:
 async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, Any]:
     controller = Controller(config)
     try:
-        recovered = [one.to_json() for one in await controller.recover(only=wire_id)]
+        with knowing():
+            recovered = [one.to_json() for one in await controller.recover(only=wire_id)]
         aborted = (await controller.abort(wire_id)).to_json()
         unread = [one.to_json() for one in controller.unread]
         answered = await controller.holders() if config.enabled else None

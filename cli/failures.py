@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quiesce.cli.asked import AskedInVain
+from quiesce.cli.left_open import NotKnown
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.errors import (
@@ -38,7 +39,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.IN_DOUBT
     if isinstance(error, ConfigurationError | TopologyError):
         return ExitCode.USAGE
-    return error.exit_code if isinstance(error, AskedInVain) else ExitCode.FAILED
+    return error.exit_code if isinstance(error, AskedInVain | NotKnown) else ExitCode.FAILED
 
 
 def text_of(error: BaseException) -> str:

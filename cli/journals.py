@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from quiesce.cli.left_open import end
+from quiesce.cli.left_open import end, knowing
 from quiesce.controller.clock import SystemClock
 from quiesce.controller.epoch import Holder, live_tenure
 from quiesce.controller.files import LocalFiles
@@ -36,12 +36,13 @@ async def looked_at(root: Path) -> Look:
     """Read the journals, and watch whether somebody alive holds the root; that takes 3 s where nobody gave it back.
 
     Raises:
-        StorageFailed: the root cannot be read.
+        NotKnown: the root cannot be read.
     """
     files, layout = LocalFiles(), RootLayout(root)
-    journals = await asyncio.to_thread(read_journals, files, layout)
-    is_any = bool(journals.unfinished or journals.unread)
-    return Look(journals, await live_tenure(files, layout, SystemClock()) if is_any else None)
+    with knowing():
+        journals = await asyncio.to_thread(read_journals, files, layout)
+        is_any = bool(journals.unfinished or journals.unread)
+        return Look(journals, await live_tenure(files, layout, SystemClock()) if is_any else None)
 
 
 def show_journals(look: Look, *, as_json: bool) -> NoReturn:

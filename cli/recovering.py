@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from quiesce.cli.left_open import end
+from quiesce.cli.left_open import end, knowing
 from quiesce.cli.progress import Steps, shown
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config
@@ -33,13 +33,15 @@ async def recovering(config: Config, title: str) -> AsyncIterator[Controller]:
     """A controller that has finished what could be finished. Meanwhile a terminal shows who is waited for.
 
     Raises:
+        NotKnown: the root cannot be used.
         QuiesceError: as Controller.recover.
     """
     steps = Steps()
     controller = Controller(config, observers=(steps,))
     try:
         async with shown(Console(stderr=True), title, steps.progress):
-            await controller.recover()
+            with knowing():
+                await controller.recover()
             yield controller
     finally:
         await controller.close()

@@ -196,6 +196,22 @@ def test_what_cannot_be_read_keeps_nobody_and_is_named_until_it_is_aborted(
     assert last_object(quiesce("recover", *config))["unread"] == []
 
 
+@pytest.mark.parametrize(
+    "command", [("recover",), ("recover", "--dry-run"), ("settle",), ("abort",), ("abort", "an-id")]
+)
+def test_a_root_that_cannot_be_read_is_no_proof(
+    quiesce: Command, servers: Deployment, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Nobody knows then whether somebody is held: exit code 3, with what stands in the way."""
+    path = servers.write_config(tmp_path)
+    (tmp_path / "root" / ".quiesce").mkdir(parents=True)
+    (tmp_path / "root" / ".quiesce" / "journal").write_text("no folder")
+    told = quiesce(*command, "--config", str(path), "--json")
+    assert told.exit_code == 3
+    assert "whether somebody is held is not known" in last_object(told)["error"]
+    assert "not a directory" in last_object(told)["error"].lower()
+
+
 class _Lines(io.StringIO):
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
