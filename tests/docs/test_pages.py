@@ -8,15 +8,18 @@ import contextlib
 import importlib
 import inspect
 import re
+import shlex
 import shutil
 import sys
+import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.console import Console, shows
 from support.page_sceneries import (
     CONFIGURATION,
@@ -46,8 +49,15 @@ def fleet() -> Iterator[dict[int, int]]:
 class Reader:
     """Goes through one page: one folder, one namespace, one shell, one event loop."""
 
-    def __init__(self, folder: Path, shared_fleet: Callable[[], dict[int, int]], stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shared_fleet: Callable[[], dict[int, int]],
+        stack: contextlib.ExitStack,
+        variables: Mapping[str, str],
+    ) -> None:
         self._folder = folder
+        self._variables = variables
         self._shared_fleet = shared_fleet
         self._stack = stack
         self._ports: dict[int, int] = {}
@@ -79,6 +89,8 @@ class Reader:
             self._read_toml(text, block)
         elif block.language == "console":
             self._type(text, block)
+        elif block.language == "yaml":
+            self._work_off(yaml.safe_load(text), block)
         elif name is None:
             self._execute(text, block)
 
@@ -108,17 +120,31 @@ class Reader:
             exec(code, self._names)  # noqa: S102 - our own page
 
     def _type(self, text: str, block: Block) -> None:
-        if self._console is None:
-            self._console = self._stack.enter_context(Console(self._folder, VARIABLES))
+        console = self._shell()
         typed = exchanges(text)
         for number, exchange in enumerate(typed):
-            status, wrote = self._console.run(exchange.command)
+            status, wrote = console.run(exchange.command)
             last = number == len(typed) - 1
             asked_for = not last and typed[number + 1].command.startswith("echo $?")
             expected = status if asked_for else block.exit_status if last else 0
             assert status == expected, f"{block}: {exchange.command!r} ended with {status}:\n{wrote}"
             if exchange.output:
                 assert shows(exchange.output, wrote), f"{block}: {exchange.command!r} wrote:\n{wrote}"
+
+    def _shell(self) -> Console:
+        if self._console is None:
+            self._console = self._stack.enter_context(Console(self._folder, self._variables))
+        return self._console
+
+    def _work_off(self, workflow: dict[str, Any], block: Block) -> None:
+        """Do what a workflow of continuous integration runs, with what its runner gives it."""
+        console = self._shell()
+        for job in workflow["jobs"].values():
+            given = {**job.get("env", {}), "RUNNER_TEMP": tempfile.mkdtemp(dir=self._folder)}
+            lines = [f"export {name}={shlex.quote(str(value))}" for name, value in given.items()]
+            for command in [*lines, *(step["run"] for step in job["steps"] if "run" in step)]:
+                status, wrote = console.run(command.rstrip())
+                assert status == 0, f"{block}: {command!r} ended with {status}:\n{wrote}"
 
     def _read_toml(self, text: str, block: Block) -> None:
         document = tomllib.loads(text)
@@ -161,7 +187,7 @@ def test_few_blocks_are_only_shown() -> None:
 
 @pytest.mark.parametrize("path", pages(), ids=page_name)
 def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Its Python runs, its configurations are accepted, its commands end as shown and write what is shown."""
+    """Its Python, commands and workflows run and write what is shown, and its configurations are accepted."""
     found = [block for block in blocks(path.read_text(encoding="utf-8"), page_name(path)) if block.language in RUN]
     run = [block for block in found if not block.shown_because]
     if not run:
@@ -172,9 +198,15 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.Fi
         stack.enter_context(contextlib.chdir(tmp_path))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.syspath_prepend(tmp_path)
+        # whoever meets servers that were there before has their token; a page that starts its own says how it is set
+        has_token = any(block.scenery for block in run)
         for name, value in VARIABLES.items():
-            patch.setenv(name, value)
-        reader = Reader(tmp_path, lambda: request.getfixturevalue("fleet"), stack)
+            if has_token:
+                patch.setenv(name, value)
+            else:
+                patch.delenv(name, raising=False)
+        variables = VARIABLES if has_token else {}
+        reader = Reader(tmp_path, lambda: request.getfixturevalue("fleet"), stack, variables)
         for block in run:
             reader.read(block)
 

@@ -35,6 +35,7 @@ class Console:
         _shim(programs / "quiesce", f'exec "{sys.executable}" -m quiesce.cli.main "$@"')
         _shim(programs / "python", f'exec "{sys.executable}" "$@"')
         _shim(programs / "uvicorn", f'exec "{sys.executable}" -m uvicorn "$@"')
+        _shim(programs / "pip", "exit 0  # everything is there")
         _shim(programs / "pytest", f'exec "{sys.executable}" -m pytest -p no:cacheprovider "$@"')
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         self._shell = subprocess.Popen(

@@ -17,9 +17,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from support.house import ROOT
 
-RUN = ("python", "console", "toml")
+RUN = ("python", "console", "toml", "yaml")
 """Languages whose blocks run; of the others there is nothing to run."""
-DRAWN = ("mermaid", "dot", "json", "text", "promela", "xml", "yaml", "{toctree}", "{eval-rst}", "{figure}")
+DRAWN = ("mermaid", "dot", "json", "text", "promela", "xml", "{toctree}", "{eval-rst}", "{figure}")
 
 _MARK = re.compile(r"<!-- docs: (with|exit|shown) (.+?) -->")
 _ANY_MARK = re.compile(r"<!--\s*docs:.*?-->", re.DOTALL)
