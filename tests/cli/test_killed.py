@@ -27,10 +27,15 @@ IS_THOROUGH: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 CUT_POINTS: Final = 4
 RESTORE_POINTS: Final = 3
 VICTIM_POINTS: Final = 3
-LANES: Final = 4
+LANES: Final = 8 if IS_THOROUGH else 4
 """So many deployments at a time: most of the time is waiting for heart beats that do not come."""
 TURNS: Final = {"r1": 40, "r2": 60}
-LONG_S: Final = 3000 if IS_THOROUGH else 240
+LONG_S: Final = 1200 if IS_THOROUGH else 240
+SHARDS: Final = range(10 if IS_THOROUGH else 1)
+"""So that no test takes long and several cores, or machines, can share the points."""
+IN_RECOVERY: Final[Sequence[Point]] = [(kind, nth) for nth in range(1, 9) for kind in ("record", "before", "after")]
+"""Where recoveries are killed, one after the other."""
+in_shards = pytest.mark.parametrize("shard", SHARDS)
 FENCES: Final = ("strict", "gym_a_single")
 COUNTED: Final[dict[str, dict[str, list[str]]]] = {}
 """The points of a cut, by fence."""
@@ -80,22 +85,30 @@ async def in_lanes(work: Sequence[Callable[[], object]]) -> None:
             group.create_task(one(job))
 
 
-async def cuts_that_die(directory: Path, fence: str, mine: Sequence[Point]) -> None:
+def deaths(chosen: Sequence[Point]) -> list[tuple[Point, Point | None]]:
+    """Points of a cut, and where the recovery of what is left then dies: each at another point, or of some none."""
+    return [
+        (point, IN_RECOVERY[number % len(IN_RECOVERY)] if IS_THOROUGH or number % 2 else None)
+        for number, point in enumerate(chosen)
+    ]
+
+
+async def cuts_that_die(directory: Path, fence: str, mine: Sequence[tuple[Point, Point | None]]) -> None:
     """One deployment on which one controller after the other dies in its cut, and sometimes in its recovery."""
     async with deployed(directory, directory / "root", fence=fence) as here:
         for rollout_id, turns in TURNS.items():
             here.begin(rollout_id, turns)
-        for number, point in enumerate(mine):
+        for point, second in mine:
             code, _ = await here.live("cut", point)
             assert code == -signal.SIGKILL, point
-            if number % 2:
+            if second is not None:
                 # a recovery that makes fewer steps than that ends well, which is as good
-                code, _ = await here.live("recover", ("record", 2 + number))
-                assert code in (-signal.SIGKILL, 0), point
+                code, _ = await here.live("recover", second)
+                assert code in (-signal.SIGKILL, 0), (point, second)
             controller = here.controller()
             recovered = await controller.recover()
             await controller.close()
-            assert all(one.is_settled and not one.problem for one in recovered), (point, recovered)
+            assert all(one.is_settled and not one.problem for one in recovered), (point, second, recovered)
             await here.everybody_accepts()
             here.check_snapshots()
         await here.finished()
@@ -104,12 +117,13 @@ async def cuts_that_die(directory: Path, fence: str, mine: Sequence[Point]) -> N
 
 
 @pytest.mark.timeout(LONG_S)
+@in_shards
 @pytest.mark.parametrize("fence", FENCES if IS_THOROUGH else FENCES[:1])
 async def test_a_controller_that_is_killed_in_its_cut(
-    tmp_path: Path, fence: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, fence: str, shard: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Everybody goes on, no half snapshot is to be seen, every rollout ends as it must, and the next cut works."""
-    chosen = points(await points_of_a_cut(tmp_path, fence), CUT_POINTS)
+    chosen = deaths(points(await points_of_a_cut(tmp_path, fence), CUT_POINTS))[shard :: len(SHARDS)]
     lanes = [chosen[lane::LANES] for lane in range(LANES)]
     await in_lanes(
         [
@@ -117,7 +131,9 @@ async def test_a_controller_that_is_killed_in_its_cut(
             for lane, mine in enumerate(lanes)
         ]
     )
-    record_property("swept", f"points at which a real controller was killed: {len(chosen)}")
+    record_property("swept", f"points at which a real controller was killed in its cut: {len(chosen)}")
+    seconds = sum(second is not None for _, second in chosen)
+    record_property("swept", f"recoveries of a real controller that were killed: {seconds}")
 
 
 async def restore_that_dies(directory: Path, base: Path, fence: str, point: Point) -> None:
@@ -144,22 +160,23 @@ async def restore_that_dies(directory: Path, base: Path, fence: str, point: Poin
 
 
 @pytest.mark.timeout(LONG_S)
+@in_shards
 @pytest.mark.parametrize("fence", FENCES if IS_THOROUGH else FENCES[1:])
 async def test_a_controller_that_is_killed_in_its_restore(
-    tmp_path: Path, fence: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, fence: str, shard: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Nobody runs on half a restore; it is retried under its own id, and the rollouts go on."""
     await counted(tmp_path / "clean", tmp_path / "base", "cut", fence)
     shutil.copytree(tmp_path / "base", tmp_path / "root")
     names = await counted(tmp_path / "clean-restore", tmp_path / "root", "restore", fence)
-    chosen = points(names, RESTORE_POINTS)
+    chosen = points(names, RESTORE_POINTS)[shard :: len(SHARDS)]
     await in_lanes(
         [
             lambda n=n, point=point: restore_that_dies(tmp_path / str(n), tmp_path / "base", fence, point)  # type: ignore[misc]  # a closure
             for n, point in enumerate(chosen)
         ]
     )
-    record_property("swept", f"points at which a real controller was killed: {len(chosen)}")
+    record_property("swept", f"points at which a real controller was killed in its restore: {len(chosen)}")
 
 
 async def cut_whose_participant_dies(directory: Path, fence: str, victim: Role, point: Point) -> None:
@@ -176,9 +193,10 @@ async def cut_whose_participant_dies(directory: Path, fence: str, victim: Role, 
 
 
 @pytest.mark.timeout(LONG_S)
+@in_shards
 @pytest.mark.parametrize("fence", FENCES if IS_THOROUGH else FENCES[:1])
 async def test_a_participant_that_is_killed_in_a_cut(
-    tmp_path: Path, fence: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, fence: str, shard: int, record_property: Callable[[str, object], None]
 ) -> None:
     """The others are open soon, and whoever is dead is the only one who may be named in doubt."""
     names = await points_of_a_cut(tmp_path, fence)
@@ -188,7 +206,7 @@ async def test_a_participant_that_is_killed_in_a_cut(
         [(role, point) for role in victims for point in chosen]
         if IS_THOROUGH
         else list(zip(victims, chosen, strict=True))
-    )
+    )[shard :: len(SHARDS)]
     await in_lanes(
         [
             lambda n=n, role=role, point=point: cut_whose_participant_dies(tmp_path / str(n), fence, role, point)  # type: ignore[misc]  # a closure
@@ -221,15 +239,17 @@ async def stopped_and_taken_over(directory: Path, fence: str, point: Point) -> N
 
 
 @pytest.mark.timeout(LONG_S)
+@in_shards
+@pytest.mark.parametrize("fence", FENCES if IS_THOROUGH else FENCES[:1])
 async def test_a_controller_that_is_stopped_and_taken_over(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, fence: str, shard: int, record_property: Callable[[str, object], None]
 ) -> None:
     """At records and calls of a cut: what it does when it goes on is refused, or had been done."""
-    names = await points_of_a_cut(tmp_path, FENCES[0])
-    chosen = points({"record": names["record"], "before": names["before"]}, VICTIM_POINTS)
+    names = await points_of_a_cut(tmp_path, fence)
+    chosen = points({"record": names["record"], "before": names["before"]}, VICTIM_POINTS)[shard :: len(SHARDS)]
     await in_lanes(
         [
-            lambda n=n, point=point: stopped_and_taken_over(tmp_path / str(n), FENCES[0], point)  # type: ignore[misc]  # a closure
+            lambda n=n, point=point: stopped_and_taken_over(tmp_path / str(n), fence, point)  # type: ignore[misc]  # a closure
             for n, point in enumerate(chosen)
         ]
     )

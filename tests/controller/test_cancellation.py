@@ -55,9 +55,9 @@ def cancelled_at(turns: tuple[int, ...], scenario: Scenario) -> bool:
         return runner.run(scenario(loop.aim))
 
 
-def every_turn(scenario: Scenario, *, then: tuple[int, ...] = (), step: int = 1) -> int:
-    """Cancel at every turn until the task ends before it is cancelled; how many turns that were."""
-    for turn in range(1, 3_000, step):
+def every_turn(scenario: Scenario, *, then: tuple[int, ...] = (), first: int = 1, step: int = 1) -> int:
+    """Cancel at every turn until the task ends before it is cancelled; which turn that was."""
+    for turn in range(first, 3_000, step):
         try:
             alive = cancelled_at((turn, *(turn + more for more in then)), scenario)
         except BaseException as error:
@@ -146,30 +146,49 @@ async def settled_restore(fleet: Fleet, controller: Controller) -> None:
 
 
 IS_WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-pytestmark = pytest.mark.timeout(1800 if IS_WHOLE else 120)
+SHARDS = range(1, 5 if IS_WHOLE else 2)
+"""Every turn is in one of them; what is not the whole takes steps instead."""
+in_shards = pytest.mark.parametrize("first", SHARDS)
+pytestmark = pytest.mark.timeout(900 if IS_WHOLE else 120)
+Record = Callable[[str, object], None]
 
 
-@pytest.mark.parametrize(
-    ("fence", "step"), [(fence, 1 if IS_WHOLE else step) for fence, step in zip(FENCES, (2, 5), strict=True)]
-)
-def test_a_cut_may_be_cancelled_at_any_turn_of_the_loop(tmp_path: Path, fence: FenceVariant, step: int) -> None:
+def swept_turns(record: Record, what: str, scenario: Scenario, first: int, step: int, *then: int) -> int:
+    """Cancel at a shard's turns; at which turn the task had ended."""
+    step = len(SHARDS) if IS_WHOLE else step
+    ended = every_turn(scenario, then=then, first=first, step=step)
+    record("swept", f"turns of the loop at which {what} is cancelled: {(ended - first) // step}")
+    return ended
+
+
+@in_shards
+@pytest.mark.parametrize(("fence", "step"), list(zip(FENCES, (2, 5), strict=True)))
+def test_a_cut_may_be_cancelled_at_any_turn_of_the_loop(
+    tmp_path: Path, record_property: Record, fence: FenceVariant, step: int, first: int
+) -> None:
     """Everybody accepts work, nothing is half published or left running, the cancellation goes on (F-34, F-37)."""
-    assert every_turn(cut_scenario(tmp_path, fence), step=step) > 100
+    assert swept_turns(record_property, "a cut", cut_scenario(tmp_path, fence), first, step) > 100
 
 
+@in_shards
 @pytest.mark.parametrize("then", [(1,), (2, 5), (11, 12, 13)], ids=str)
-def test_a_cut_may_be_cancelled_again_while_it_is_undone(tmp_path: Path, then: tuple[int, ...]) -> None:
+def test_a_cut_may_be_cancelled_again_while_it_is_undone(
+    tmp_path: Path, record_property: Record, then: tuple[int, ...], first: int
+) -> None:
     """However often, the undoing goes to its end, and then the cancellation goes on."""
-    assert every_turn(cut_scenario(tmp_path, FenceVariant.STRICT), then=then, step=1 if IS_WHOLE else 7) > 100
+    scenario = cut_scenario(tmp_path, FenceVariant.STRICT)
+    assert swept_turns(record_property, "a cut", scenario, first, 7, *then) > 100
 
 
+@in_shards
 @pytest.mark.parametrize(("fence", "then"), [(FENCES[0], ()), (FENCES[1], ()), (FENCES[0], (2, 9))])
 def test_a_restore_may_be_cancelled_at_any_turn_of_the_loop(
-    tmp_path: Path, fence: FenceVariant, then: tuple[int, ...]
+    tmp_path: Path, record_property: Record, fence: FenceVariant, then: tuple[int, ...], first: int
 ) -> None:
     """It is done, or nobody was touched, or it is held closed by name; the cancellation goes on."""
     cancelled_at((), cut_scenario(tmp_path, fence))
-    assert every_turn(restore_scenario(tmp_path / "1", fence), then=then, step=1 if IS_WHOLE else 4 if then else 2) > 50
+    scenario = restore_scenario(tmp_path / "1", fence)
+    assert swept_turns(record_property, "a restore", scenario, first, 4 if then else 2, *then) > 50
 
 
 @pytest.mark.parametrize("fence", FENCES)

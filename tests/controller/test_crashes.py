@@ -34,6 +34,8 @@ EVERY_NTH: Final = 1 if IS_THOROUGH else 20
 EVERY_NTH_TWICE: Final = 1 if IS_THOROUGH else 170
 """Of the points after which a recovery runs, and of the recovery's own."""
 EVERY_NTH_MERGED: Final = 200
+EVERY_NTH_AGAIN: Final = 10
+"""Of the points of recoveries: after so many the next recovery dies at the same point once more."""
 SHARDS: Final = range(8 if IS_THOROUGH else 1)
 """So that no test takes long and several cores can share the points."""
 
@@ -141,7 +143,8 @@ def test_recovery_may_die_at_any_point_too(
         _, recovery = played(crashed, tmp_path / "recovery", mine[0], None)
         wanted = points_of(recovery, EVERY_NTH_TWICE, number)
         for first, second in chosen(mine, merged(wanted, recovery.left), ended):
-            played(crashed, tmp_path / "run", first, second)
+            again = (second,) if swept % EVERY_NTH_AGAIN == 0 else ()
+            played(crashed, tmp_path / "run", first, second, *again)
             swept += 1
         stood_for += len(mine) * len(wanted)
     assert swept >= 5

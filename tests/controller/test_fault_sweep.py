@@ -1,15 +1,15 @@
 """Every call of a cut and of a restore with every fault, over fleets of 1, 3 and 12; and many faults at once.
 
 The calls are those of a clean run. ``make test`` takes a sample of the pairs of call and fault in which each fault and
-each route occurs; ``HYPOTHESIS_PROFILE=thorough`` (``make test-all``) takes all of them. The seed of the sample, and of
-each run with many faults, is in the error that it leads to. Whatever the run does: nobody is closed who is not named
-in doubt or held, nothing is visible that does not verify, what the caller was told is true, and the next cut works
-(field cases F-09, F-21, F-23, F-33).
+each route occurs; ``HYPOTHESIS_PROFILE=thorough`` (``make test-all``) takes all of them. Participants of one role are
+alike but for their names: where a fleet has several, the same call of all of them is one, and the faults are dealt out
+among them. The seed of the sample, and of each run with many faults, is in the error that it leads to. Whatever the run
+does: nobody is closed who is not named in doubt or held, nothing is visible that does not verify, what the caller was
+told is true, and the next cut works (field cases F-09, F-21, F-23, F-33).
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -48,6 +48,7 @@ CODES = (
     "a_code_of_a_later_server",
 )
 """Every code of a 409 on a control route (wire-protocol 3.2), and one that nobody knows."""
+Counts = tuple[int, int]
 JSON = {"content-type": "application/json"}
 PAGE = ControlReply(500, {"content-type": "text/html"}, b"<html><body>Internal Server Error</body></html>")
 
@@ -83,9 +84,13 @@ RATES = dict.fromkeys(FaultKind, 0.01)
 IS_WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 SEED = 20
 """Of the sample that is taken where not everything is."""
-sizes = pytest.mark.parametrize("size", SIZES)
+SHARDS = {1: 1, 3: 2, 12: 6} if IS_WHOLE else {}
+"""Into how many tests a sweep over a fleet of so many is cut, so that none takes long."""
+sizes = pytest.mark.parametrize(
+    ("size", "shard"), [(size, shard) for size in SIZES for shard in range(SHARDS.get(size, 1))]
+)
 fences = pytest.mark.parametrize("fence", FENCES)
-pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 120)
+pytestmark = pytest.mark.timeout(1200 if IS_WHOLE else 120)
 SEEDS = 300 if IS_WHOLE else 6
 
 
@@ -95,11 +100,20 @@ def looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SnapshotStore.__init__.__kwdefaults__ or {}, "sleep", lambda _seconds: None)
 
 
-def chosen(sites: list[CallSite], seed: int) -> list[tuple[CallSite, str]]:
-    """The pairs of call and fault that are tried: all of them, or a sample in which each fault and each route is."""
-    pairs = [(site, name) for site in dict.fromkeys(sites) for name in FAULTS]
-    if IS_WHOLE:
-        return pairs
+def pairs_of(sites: list[CallSite]) -> list[tuple[CallSite, str]]:
+    """Every call with every fault; of those that call alike, each fault at another one."""
+    alike: dict[tuple[str, str, int], list[CallSite]] = {}
+    for site in dict.fromkeys(sites):
+        alike.setdefault((site.participant.rstrip("0123456789"), site.call, site.nth), []).append(site)
+    return [
+        (group[(start + number) % len(group)], name)
+        for start, group in enumerate(alike.values())
+        for number, name in enumerate(FAULTS)
+    ]
+
+
+def sampled(pairs: list[tuple[CallSite, str]], seed: int) -> list[tuple[CallSite, str]]:
+    """Some of the pairs, in which each fault and each route is."""
     Random(seed).shuffle(pairs)  # noqa: S311 - repeatable on purpose
     met: set[str] = set()
     some = []
@@ -110,58 +124,72 @@ def chosen(sites: list[CallSite], seed: int) -> list[tuple[CallSite, str]]:
     return some
 
 
-def tried(run: Callable[[FaultPlan], Coroutine[Any, Any, object]], sites: list[CallSite], seed: int) -> int:
-    """Run with each chosen pair; how many there were."""
-    pairs = chosen(sites, seed)
-    for site, name in pairs:
+def tried(run: Callable[[FaultPlan], Coroutine[Any, Any, object]], sites: list[CallSite], shard: slice) -> Counts:
+    """Run with each pair that is tried; how many there were, and for how many they stand."""
+    mine = pairs_of(sites)[shard] if IS_WHOLE else sampled(pairs_of(sites), SEED)
+    for site, name in mine:
         try:
             run_virtual(run(ScriptedFaults({site: FAULTS[name]})))
         except BaseException as error:
-            error.add_note(f"{name!r} at {site} (sample of seed {seed})")
+            error.add_note(f"{name!r} at {site} (sample of seed {SEED})")
             raise
-    return len(pairs)
+    every = len(set(sites)) * len(FAULTS)
+    return len(mine), len(mine) * every // len(pairs_of(sites))
+
+
+def part(size: int, shard: int) -> slice:
+    """The pairs of a shard."""
+    return slice(shard, None, SHARDS.get(size, 1))
+
+
+def counted(record: Callable[[str, object], None], what: str, counts: Counts) -> None:
+    """Have the counts printed at the end of the run."""
+    record("swept", f"{what}: {counts[0]}")
+    record("standing for", f"{what}: {counts[1]}")
 
 
 @sizes
 @fences
 def test_any_call_of_a_cut_may_meet_any_fault(
-    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int
+    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int, shard: int
 ) -> None:
     """Published or as if nothing had happened; whoever may be closed is named; the next cut works."""
     sites = run_virtual(swept_cut(tmp_path / "clean", size, fence, None))
-    numbers = itertools.count(1)
 
-    def run(plan: FaultPlan) -> Coroutine[Any, Any, object]:
-        return swept_cut(tmp_path / str(next(numbers)), size, fence, plan)
+    async def run(plan: FaultPlan) -> None:
+        await swept_cut(tmp_path / "run", size, fence, plan)
+        shutil.rmtree(tmp_path / "run")
 
-    record_property("swept", f"faults of a cut: {tried(run, sites, SEED)}")
+    counted(record_property, f"faults of a cut of {size}", tried(run, sites, part(size, shard)))
 
 
 @sizes
 @fences
 def test_any_call_of_a_restore_may_meet_any_fault(
-    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int
+    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int, shard: int
 ) -> None:
     """Restored, or held closed by name and to be mended, or as if nothing had happened."""
     live = frozenset(run_virtual(saved_snapshot(tmp_path / "saved", size, fence)).rollouts)
-    numbers = itertools.count(1)
 
-    def run(plan: FaultPlan | None) -> Coroutine[Any, Any, list[CallSite]]:
-        root = tmp_path / str(next(numbers))
-        shutil.copytree(tmp_path / "saved" / "snapshots", root / "snapshots")
-        return swept_restore(root, size, fence, plan, live)
+    async def run(plan: FaultPlan | None) -> list[CallSite]:
+        shutil.copytree(tmp_path / "saved" / "snapshots", tmp_path / "run" / "snapshots")
+        sites = await swept_restore(tmp_path / "run", size, fence, plan, live)
+        shutil.rmtree(tmp_path / "run")
+        return sites
 
-    record_property("swept", f"faults of a restore: {tried(run, run_virtual(run(None)), SEED)}")
+    sites = run_virtual(run(None))
+    counted(record_property, f"faults of a restore of {size}", tried(run, sites, part(size, shard)))
 
 
 @sizes
 @fences
 def test_many_calls_of_a_cut_and_of_a_restore_may_meet_faults(
-    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int
+    tmp_path: Path, record_property: Callable[[str, object], None], fence: FenceVariant, size: int, shard: int
 ) -> None:
     """Several faults in one run, those of the undoing among them."""
     live = frozenset(run_virtual(saved_snapshot(tmp_path / "saved", size, fence)).rollouts)
-    for seed in range(SEEDS):
+    seeds = range(SEEDS)[part(size, shard)]
+    for seed in seeds:
         plan = SeededFaults(seed, RATES, delay_s_max=20.0)
         root = tmp_path / f"restore-{seed}"
         shutil.copytree(tmp_path / "saved" / "snapshots", root / "snapshots")
@@ -171,4 +199,6 @@ def test_many_calls_of_a_cut_and_of_a_restore_may_meet_faults(
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-    record_property("swept", f"runs with many faults: {2 * SEEDS}")
+        shutil.rmtree(root)
+        shutil.rmtree(tmp_path / f"cut-{seed}")
+    record_property("swept", f"runs with many faults: {2 * len(seeds)}")

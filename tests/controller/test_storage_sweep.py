@@ -57,11 +57,13 @@ MANNERS = [
     for takes_effect in (False, True)
 ]
 IS_WHOLE: Final = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-pytestmark = pytest.mark.timeout(3600 if IS_WHOLE else 300)
+SHARDS: Final = range(4 if IS_WHOLE else 1)
+in_shards = pytest.mark.parametrize("shard", SHARDS)
+pytestmark = pytest.mark.timeout(900 if IS_WHOLE else 300)
 
 
-def swept(root: Path, scenario: Scenario) -> int:
-    """Play a scenario once undisturbed and then with a fault at each of its operations; how many faults there were."""
+def swept(root: Path, scenario: Scenario, shard: int, record: Callable[[str, object], None]) -> int:
+    """Play a scenario once undisturbed and then with a fault at each of its operations; how many operations it has."""
     counted = FaultyFiles()
     run_virtual(scenario(root / "undisturbed", counted))
     count = len(counted.operations)
@@ -70,7 +72,7 @@ def swept(root: Path, scenario: Scenario) -> int:
         for number in range(1, count + 1)
         for place, manner in enumerate(MANNERS)
         if IS_WHOLE or place == number % len(MANNERS)
-    ]
+    ][shard :: len(SHARDS)]
     for number, manner in chosen:
         files = manner.files(number)
         try:
@@ -79,7 +81,8 @@ def swept(root: Path, scenario: Scenario) -> int:
             name = files.operations[number - 1] if len(files.operations) >= number else "never reached"
             failure.add_note(f"{manner} at operation {number} of {count}: {name}")
             raise
-    return len(chosen)
+    record("swept", f"storage faults of {scenario.__name__.replace('_', ' ')}: {len(chosen)}")
+    return count
 
 
 def check_speaks_of_the_storage(error: BaseException) -> None:
@@ -130,9 +133,12 @@ async def a_cut(root: Path, files: FaultyFiles) -> None:
     rollout.cancel()
 
 
-def test_a_cut_survives_a_fault_at_every_operation(tmp_path: Path) -> None:
+@in_shards
+def test_a_cut_survives_a_fault_at_every_operation(
+    tmp_path: Path, record_property: Callable[[str, object], None], shard: int
+) -> None:
     """Published whole or not at all; nobody stays paused; what was good before is good; the next cut is the latest."""
-    assert swept(tmp_path, a_cut) >= (540 if IS_WHOLE else 45)
+    assert swept(tmp_path, a_cut, shard, record_property) >= 45
 
 
 # a restore
@@ -198,9 +204,12 @@ async def a_restore(root: Path, files: FaultyFiles) -> None:
         assert controller.store.verify("step-1").is_good
 
 
-def test_a_restore_survives_a_fault_at_every_operation(tmp_path: Path) -> None:
+@in_shards
+def test_a_restore_survives_a_fault_at_every_operation(
+    tmp_path: Path, record_property: Callable[[str, object], None], shard: int
+) -> None:
     """Whatever fails, nobody ever runs on half a restore, and in the end every rollout goes on exactly once (F-23)."""
-    assert swept(tmp_path, a_restore) >= (240 if IS_WHOLE else 20)
+    assert swept(tmp_path, a_restore, shard, record_property) >= 20
 
 
 # a file system that is really full

@@ -6,6 +6,7 @@ What the whole sweep came to, and which searches it had to bound, stands in ``do
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -25,17 +26,19 @@ SAMPLED = (
     "restore, store + intruder",
     "cut, loss + store",
 )
+SHARDS = 6
+"""So that no test takes long and several cores, or machines, can share the searches."""
+in_shards = pytest.mark.parametrize("shard", range(SHARDS))
 SWEPT = [(name, participants) for name in SUITES for participants in BOUNDS]
 
 
-def groups(name: str, participants: int) -> dict[str, list[Setup]]:
-    """The searches of two classes of faults, by fleet and by cut or restore; of three, those with every role."""
-    found: dict[str, list[Setup]] = {}
-    for setup in suite(name, participants=participants, pairs=True):
-        if participants > 2 and len({site.spec.role for site in setup.sites}) < participants:
-            continue
-        found.setdefault(setup.name.rpartition(", ")[0], []).append(setup)
-    return found
+def pairs(name: str, participants: int) -> list[Setup]:
+    """The searches of two classes of faults; of three participants, those with every role."""
+    return [
+        setup
+        for setup in suite(name, participants=participants, pairs=True)
+        if participants == 2 or len({site.spec.role for site in setup.sites}) == participants
+    ]
 
 
 def nothing_breaks(setup: Setup, states_max: int) -> bool:
@@ -67,21 +70,31 @@ def test_three_participants_restore(name: str) -> None:
 
 
 @pytest.mark.skipif(not THOROUGH, reason="minutes: in make test-all")
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900)
+@in_shards
 @pytest.mark.parametrize(("name", "participants"), SWEPT)
-def test_every_pair_holds(name: str, participants: int) -> None:
+def test_every_pair_holds(
+    name: str, participants: int, shard: int, record_property: Callable[[str, object], None]
+) -> None:
     """Every two classes of faults, over every fleet: complete for two participants, as far as the bound for three."""
-    for setups in groups(name, participants).values():
-        complete = [nothing_breaks(setup, BOUNDS[participants]) for setup in setups]
-        assert participants > 2 or all(complete)
+    complete = [nothing_breaks(setup, BOUNDS[participants]) for setup in pairs(name, participants)[shard::SHARDS]]
+    assert participants > 2 or all(complete)
+    what = f"searches of two classes of faults over {participants}"
+    record_property("swept", f"{what}, to their end: {sum(complete)}")
+    record_property("swept", f"{what}, as far as their bound: {len(complete) - sum(complete)}")
 
 
 @pytest.mark.skipif(not THOROUGH, reason="minutes: in make test-all")
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(900)
+@in_shards
 @pytest.mark.parametrize("name", SUITES)
-def test_every_class_of_faults_holds_over_three(name: str) -> None:
+def test_every_class_of_faults_holds_over_three(
+    name: str, shard: int, record_property: Callable[[str, object], None]
+) -> None:
     """One class of faults at a time over three participants, to the end."""
-    assert all(nothing_breaks(setup, 1_500_000) for setup in suite(name, participants=3))
+    setups = suite(name, participants=3)[shard::SHARDS]
+    assert all(nothing_breaks(setup, 1_500_000) for setup in setups)
+    record_property("swept", f"searches of one class of faults over 3, to their end: {len(setups)}")
 
 
 def test_the_pairs_are_all_pairs() -> None:
