@@ -16,6 +16,7 @@ where the program ends with the controller still open, the end of the interprete
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures.thread  # noqa: F401 - registers its end before ours, which must come first
 import signal
 import threading
@@ -28,6 +29,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from pydantic import JsonValue
 
 from quiesce.controller.api import Controller
+from quiesce.controller.cancellation import finish_first
 from quiesce.controller.catalog import SnapshotEntry
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.contexts import Cut, Restored
@@ -83,6 +85,7 @@ class BlockingController:
             observers=observers,
         )
         self._loop: LoopThread | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._is_over = False
 
     @classmethod
@@ -132,17 +135,27 @@ class BlockingController:
             raise
 
     def close(self) -> None:
-        """As :meth:`Controller.close`. What still runs is aborted first; once closed, nothing more happens."""
+        """As :meth:`Controller.close`. What still runs is aborted first; once closed, nothing more happens.
+
+        Ctrl-C meanwhile is raised when all of that is done; a second one at once, and then the end of the interpreter,
+        or another call of this, waits for it.
+        """
         loop = self._loop
         if loop is None:
             return
         try:
-            loop.run(self._closed())
+            loop.run(self._close())
         finally:
-            self._loop = None
-            loop.stop()
-            self._listen_no_more()
-            _OPEN.discard(self)
+            if self._closing is not None and self._closing.done():
+                self._loop = self._closing = None
+                loop.stop()
+                self._listen_no_more()
+                _OPEN.discard(self)
+
+    async def _close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._closed())
+        await finish_first(_end_of(self._closing))
 
     async def _closed(self) -> None:
         running = self._controller.running
@@ -302,6 +315,10 @@ class BlockingRestored(_Blocking[Restored]):
         """As :meth:`Restored.discard`."""
         dropped: tuple[AttemptId, ...] = self._run(self._context.discard(attempts))
         return dropped
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    await task
 
 
 _OPEN: Final[weakref.WeakSet[BlockingController]] = weakref.WeakSet()

@@ -19,6 +19,7 @@ from support.served_fleet import ServedFleet, served_fleet
 from quiesce.controller import BlockingController, Cut
 from quiesce.controller.epoch import Holder
 from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.trace import TraceRecord
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.identity import AttemptId
 from quiesce.transport import StaticTokenProvider
@@ -107,6 +108,46 @@ def test_ctrl_c_aborts(servers: ServedFleet, tmp_path: Path, where: str) -> None
         assert servers.everybody_accepts()
         assert controller.store.list() == ()
     servers.run(_let_go)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_it_closes(servers: ServedFleet, tmp_path: Path, times: int) -> None:
+    """In the middle of a cut whose context is not left: all is done first, and then it is raised.
+
+    A second one is raised at once, and whoever closes it again, as the interpreter does at its end, waits for that.
+    """
+    came, left = [threading.Event() for _ in range(times)], threading.Event()
+    at = dict(zip(("aborting", "aborted"), came, strict=False))
+
+    def hear(_number: int, _frame: object) -> None:
+        next(event for event in came if not event.is_set()).set()
+        raise KeyboardInterrupt
+
+    def interrupt(trace: TraceRecord) -> None:
+        event = at.pop(trace.target, None) if trace.machine == "TRANSACTION" else None
+        if event is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert event.wait(30.0)
+            assert times == 1 or event is came[0] or left.wait(30.0)
+
+    controller = BlockingController(servers.config(tmp_path), on_completed=keep, tokens=TOKENS, observers=(interrupt,))
+    controller.open()
+    controller.cut("step-1").__enter__()
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            controller.close()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    left.set()
+    if times > 1:
+        assert not controller.store.list()
+        controller.close()
+    assert all(event.is_set() for event in came)
+    assert servers.everybody_accepts()
+    assert controller.store.list() == ()
+    (holder,) = (tmp_path / ".quiesce" / "epoch").glob("*/holder.json")
+    assert Holder.model_validate_json(holder.read_bytes()).released
 
 
 def _send(*numbers: signal.Signals) -> None:
