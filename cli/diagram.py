@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.output import ExitCode, counted, emit_json, fail
 from quiesce.diagrams import (
     SUFFIXES,
     BlockFault,
@@ -134,11 +134,7 @@ def _documents(paths: list[Path], *, compare: bool, as_json: bool) -> None:
         emit_json({"ok": True, "blocks": blocks, "changed": [str(path) for path in stale]})
     else:
         done = f"{len(stale)} changed" if stale else "all current"
-        typer.echo(f"{_counted(blocks, 'block')} in {_counted(len(paths), 'document')}, {done}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        typer.echo(f"{counted(blocks, 'block')} in {counted(len(paths), 'document')}, {done}")
 
 
 def _read(path: Path, *, as_json: bool) -> str:
@@ -184,7 +180,7 @@ def _write(directory: Path, *, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": True, "directory": str(directory), "files": [path.name for path in written]})
     else:
-        typer.echo(f"{len(written)} files in {directory}")
+        typer.echo(f"{counted(len(written), 'file')} in {directory}")
 
 
 def _guarded(path: Path, write: Callable[[], object], *, as_json: bool) -> None:

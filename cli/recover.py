@@ -8,6 +8,7 @@ import typer
 
 from quiesce.cli.journals import looked_at, show_journals
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.output import ExitCode, fail
 from quiesce.cli.recovering import Recovery, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
@@ -45,6 +46,8 @@ def _recover(
     broken off and repeated at any time. Exits with 3 while somebody is in doubt or held closed; --dry-run, while
     somebody may be.
     """
+    if dry_run and retry:
+        fail("--dry-run only reads and --retry acts: take one of them", ExitCode.USAGE, as_json=as_json)
     try:
         settings = load_config(config)
     except QuiesceError as error:

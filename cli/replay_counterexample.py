@@ -8,7 +8,7 @@ from typing import Final
 import typer
 
 from quiesce.cli.logs import without_logs
-from quiesce.cli.output import ExitCode, emit_json, say
+from quiesce.cli.output import ExitCode, counted, emit_json, say
 from quiesce.diagrams.sequence import sequence_mermaid
 from quiesce.fsm.machine import TransitionsEngine
 from quiesce.fuzz.counterexample import Counterexample, parse_counterexample
@@ -86,12 +86,14 @@ def _on_stack(found: Counterexample, replayed: Replayed) -> _Outcome:
     with without_logs():
         came = replay_on_stack(found, replayed)
     if came.no_counterpart is not None:
-        word = f"agrees for {came.taken} actions; then there is no counterpart: {came.no_counterpart}"
+        word = f"agrees for {counted(came.taken, 'action')}; then there is no counterpart: {came.no_counterpart}"
         return _Outcome(where, None, word)
     if came.difference is not None:
-        word = f"agrees for {came.taken} actions, then goes another way: {came.difference}"
+        word = f"agrees for {counted(came.taken, 'action')}, then goes another way: {came.difference}"
         return _Outcome(where, shown=False, word=word)
-    word = f"stands where the tables stand after each of {came.taken} actions: {_word(found, replayed.shown)}"
+    word = (
+        f"stands where the tables stand after each of {counted(came.taken, 'action')}: {_word(found, replayed.shown)}"
+    )
     return _Outcome(where, replayed.shown, word)
 
 

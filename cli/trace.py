@@ -78,6 +78,8 @@ def _trace(
 
     A label means the newest cut that has it, whether it was published or not; restore-LABEL its newest restore.
     """
+    if everybody and shape is not _Shape.TEXT:
+        fail(f"--all has no effect on {shape.value}, which shows everybody anyway", ExitCode.USAGE, as_json=as_json)
     try:
         layout = RootLayout(root_of(config, root))
         wire_id = _found(layout, name)
