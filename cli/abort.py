@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from quiesce.cli.asked import asked
-from quiesce.cli.left_open import end, knowing
+from quiesce.cli.left_open import end
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.recovering import recovering
 from quiesce.cli.running import fail_with, run
-from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.errors import RootHeld, waits_for_a_restore
 from quiesce.controller.files import LocalFiles
@@ -64,24 +64,20 @@ async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, Any]:
 
 
 async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, Any]:
-    controller = Controller(config)
-    try:
-        with knowing():
-            recovered = [one.to_json() for one in await controller.recover(only=wire_id)]
-        aborted = (await controller.abort(wire_id)).to_json()
-        unread = [one.to_json() for one in controller.unread]
+    async with recovering(config, "abort", only=wire_id) as controller:
+        recovered = controller.recovered
+        aborted = await controller.abort(wire_id)
         answered = await controller.holders() if config.enabled else None
         others = await asyncio.to_thread(find_unfinished, LocalFiles(), controller.store.layout)
-    finally:
-        await controller.close()
-    still_open = [one.wire_id for one in others if one.touched and one.wire_id != wire_id]
     holding = answered.holding if answered is not None else {}
+    # whom a transaction is about, its journal says; of an id without one the participants do
+    is_known = any(one.account.wire_id == wire_id for one in recovered)
     return {
-        **aborted,
-        "recovered": recovered,
-        "unread": unread,
-        "still_open": still_open,
-        "silent": dict(answered.silent) if answered is not None else {},
+        **aborted.to_json(),
+        "recovered": [one.to_json() for one in recovered],
+        "unread": [one.to_json() for one in controller.unread],
+        "still_open": [one.wire_id for one in others if one.touched and one.wire_id != wire_id],
+        "silent": {} if is_known or answered is None else dict(answered.silent),
         "held": {one: [str(key) for key in who] for one, who in holding.items()},
     }
 

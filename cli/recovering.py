@@ -1,4 +1,4 @@
-"""What ``recover`` and ``settle`` share: a controller that finishes what was left, watched, and what became of it."""
+"""What ``recover``, ``settle`` and ``abort`` share: a controller that finishes what was left, and what came of it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Recovery:
 
 
 @contextlib.asynccontextmanager
-async def recovering(config: Config, title: str) -> AsyncIterator[Controller]:
-    """A controller that has finished what could be finished. Meanwhile a terminal shows who is waited for.
+async def recovering(config: Config, title: str, *, only: str | None = None) -> AsyncIterator[Controller]:
+    """A controller that has finished what could be finished, or ``only`` that. A terminal shows who is waited for.
 
     Raises:
         NotKnown: the root cannot be used.
@@ -41,7 +41,7 @@ async def recovering(config: Config, title: str) -> AsyncIterator[Controller]:
     try:
         async with shown(Console(stderr=True), title, steps.progress):
             with knowing():
-                await controller.recover()
+                await controller.recover(only=only)
             yield controller
     finally:
         await controller.close()

@@ -206,7 +206,8 @@ class _Discovery:
         ]
 
     async def ask(self) -> Answered:
-        candidates = self._candidates()
+        # an auxiliary server takes part in no pause
+        candidates = [one for one in self._candidates() if one.settings.role is not Role.AUXILIARY]
         results = await self._each(self._inspect, candidates)
         answers = [result for result in results if isinstance(result, _Answer)]
         silent = {

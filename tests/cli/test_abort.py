@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from support.command import Command, last_object
+from support.servers import closed_port
 from support.workload import TOKEN, Deployment, deployment
 
 from quiesce.controller import BlockingController, Controller, Cut, load_config
 from quiesce.fsm.tables.fence import FenceVariant
+from quiesce.fsm.vocabulary import Role
 from quiesce.transport import HttpTransport, StaticTokenProvider
 
 TOKENS = StaticTokenProvider(TOKEN)
@@ -116,19 +118,36 @@ def test_who_is_held_by_an_unknown_id_is_named_and_then_reopened(
     assert nothing.stdout == "nothing is open; nobody is held by a checkpoint\n"
 
 
+async def leave(config: Path) -> str:
+    """A cut whose controller goes away inside it; its id."""
+    controller = Controller(load_config(config), tokens=TOKENS)
+    await controller.open()
+    cut = await controller.begin_cut("left")
+    await cut.prepare()
+    await cut.close()
+    await controller.close()
+    return cut.wire_id
+
+
+def test_who_does_not_answer_keeps_nobody_closed_and_is_named(
+    quiesce: Command, config: Path, servers: Deployment
+) -> None:
+    """An id of which nobody else knows may hold it; not one whose journal names others, nor if it takes no part."""
+    left = asyncio.run(leave(config))
+    text = config.read_text().replace(servers.urls[Role.AUXILIARY], f"http://127.0.0.1:{closed_port()}")
+    config.write_text(text)
+    aborted = quiesce("abort", left, "--config", str(config))
+    assert aborted.exit_code == 0, aborted.stderr
+    assert servers.phases() == {"idle"}
+    named = quiesce("abort", "--config", str(config))
+    assert (named.exit_code, "main/judge did not answer, and may be held" in named.stderr) == (3, True)
+    config.write_text(text.replace('name = "judge"', 'name = "judge", role = "auxiliary"'))
+    assert quiesce("abort", "--config", str(config)).stdout == "nothing is open; nobody is held by a checkpoint\n"
+
+
 def test_another_id_than_the_open_one_never_touches_it(quiesce: Command, config: Path, servers: Deployment) -> None:
     """Neither a cut that was left nor one that runs; the message names the id that is open, and that one is aborted."""
-
-    async def leave() -> str:
-        controller = Controller(load_config(config), tokens=TOKENS)
-        await controller.open()
-        cut = await controller.begin_cut("left")
-        await cut.prepare()
-        await cut.close()
-        await controller.close()
-        return cut.wire_id
-
-    left = asyncio.run(leave())
+    left = asyncio.run(leave(config))
     refused = quiesce("abort", "bogus-id", "--config", str(config), "--json")
     assert refused.exit_code == 3
     assert f"{left} is open and holds" in refused.stderr
