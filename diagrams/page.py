@@ -23,6 +23,7 @@ from quiesce.diagrams.run_sequence import run_sequence
 from quiesce.diagrams.sequence_svg import sequence_svg
 from quiesce.diagrams.timeline import Lane, PhaseSpan, Stage, Timeline, timeline_of
 from quiesce.diagrams.timeline_svg import STAGE_COLORS
+from quiesce.diagrams.timeline_text import lane_times
 from quiesce.fsm.tables.transaction import TRANSACTION
 from quiesce.fsm.trace import TraceRecord
 
@@ -110,7 +111,7 @@ def _lane(lane: Lane, duration_s: float) -> str:
         f'title="{span.stage.value}: {seconds(span.begin_s)} to {seconds(span.end_s)}"></i>'
         for span in lane.spans
     )
-    inside = f'<div>{name}{role}</div><div class="bar">{bars}</div><div class="when">{xml_text(_when(lane))}</div>'
+    inside = f'<div>{name}{role}</div><div class="bar">{bars}</div><div class="when">{xml_text(lane_times(lane))}</div>'
     return f'<div class="lane" data-name="{name}">{inside}</div>'
 
 
@@ -118,15 +119,8 @@ def _share(part_s: float, whole_s: float) -> str:
     return f"{part_s / whole_s * 100 if whole_s else 100:.3f}%"
 
 
-def _when(lane: Lane) -> str:
-    if not lane.spans:
-        return "not closed"
-    ends = f"open at {seconds(lane.open_again_s)}" if lane.open_again_s is not None else lane.state
-    return f"still {seconds(lane.to_cut_s)} after asked, {ends}"
-
-
 def _phases(timeline: Timeline) -> Iterator[str]:
-    yield '<div class="scroll"><table><tr><th>state</th><th>at</th><th>for</th><th>waited for</th></tr>'
+    yield '<div class="scroll"><table class="cards"><tr><th>state</th><th>at</th><th>for</th><th>waited for</th></tr>'
     for phase in timeline.phases:
         times = f'<td class="number">{seconds(phase.begin_s)}</td><td class="number">{seconds(phase.duration_s)}</td>'
         yield f"<tr><td>{xml_text(phase.state)}</td>{times}<td>{xml_text(_waited(phase))}</td></tr>"

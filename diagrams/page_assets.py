@@ -48,7 +48,7 @@ input, button {{ font: inherit; color: inherit; background: var(--band); border:
 .legend i {{ display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .3rem }}
 .lanes {{ max-height: 85vh; overflow: auto; border: 1px solid var(--rule); border-radius: 6px; padding: .4rem .6rem }}
 .lane {{ display: grid; grid-template-columns: minmax(6rem, 16rem) 1fr minmax(0, 15rem); gap: 0 .6rem;
-  align-items: center; padding: .15rem 0; content-visibility: auto; contain-intrinsic-size: auto 1.6rem }}
+  align-items: center; padding: .15rem 0 }}
 .lane .when {{ font-size: .8rem; color: var(--faint) }}
 .bar {{ position: relative; height: .9rem; background: var(--band); border-radius: 2px; overflow: hidden }}
 .bar i {{ position: absolute; top: 0; bottom: 0; min-width: 1px }}
@@ -59,7 +59,7 @@ pre {{ overflow: auto; max-height: 60vh; background: var(--band); padding: .6rem
 {_stages(STAGE_COLORS)}
 @media (max-width: 40rem) {{
   body {{ padding: .7rem; font-size: 14px }}
-  .lane {{ grid-template-columns: 1fr; padding: .3rem 0; contain-intrinsic-size: auto 3.6rem }}
+  .lane {{ grid-template-columns: minmax(0, 1fr); padding: .3rem 0 }}
   .cards tr {{ display: block; padding: .4rem .5rem; border-bottom: 1px solid var(--rule) }}
   .cards tr:has(th) {{ display: none }}
   .cards td, .cards td.number {{ display: inline-block; border: 0; padding: 0 .5rem 0 0; min-width: 0 }}

@@ -65,9 +65,18 @@ class Lane:
         """How long it took from the first call until it stood still (or to the end of what is known of it)."""
         if not self.spans:
             return 0.0
-        still = (Stage.PAUSED, Stage.RESTORED, Stage.COMMITTED)
-        reached = next((span.begin_s for span in self.spans if span.stage in still), self.spans[-1].end_s)
-        return reached - self.spans[0].begin_s
+        still = self._first_still
+        return (still.begin_s if still else self.spans[-1].end_s) - self.spans[0].begin_s
+
+    @property
+    def stood_still(self) -> Stage | None:
+        """As what it stood still first: paused, committed or restored; None where it never did."""
+        still = self._first_still
+        return still.stage if still else None
+
+    @property
+    def _first_still(self) -> Span | None:
+        return next((span for span in self.spans if span.stage in _STILL), None)
 
     @property
     def is_closed(self) -> bool:
@@ -125,6 +134,7 @@ class Timeline:
         return tuple(self.lanes[at] for at in sorted(at for _, _, at in sorted(rank)[:count]))
 
 
+_STILL: Final = frozenset({Stage.PAUSED, Stage.RESTORED, Stage.COMMITTED})
 _OPEN: Final = frozenset({ParticipantState.RESUMED.value, ParticipantState.ABORTED.value})
 _STAGES: Final[Mapping[str, Stage]] = {
     ParticipantState.UNKNOWN.value: Stage.ASKED,

@@ -10,7 +10,7 @@ from quiesce.diagrams.escape import one_line
 from quiesce.diagrams.run_record import seconds
 from quiesce.diagrams.timeline import Lane, PhaseSpan, Stage, Timeline
 
-__all__ = ["timeline_text"]
+__all__ = ["lane_times", "timeline_text"]
 
 _BLOCKS: Final[Mapping[Stage, str]] = {
     Stage.ASKED: "·",
@@ -31,6 +31,8 @@ _LETTERS: Final[Mapping[Stage, str]] = {
     Stage.DOUBT: "?",
 }
 _NAME_MAX: Final = 32
+_NAME_MIN: Final = 16
+_GAPS: Final = 4
 _BAR_MIN: Final = 16
 _WIDTH_MIN: Final = 60
 _LISTED_MAX: Final = 3
@@ -83,10 +85,13 @@ def _held(phase: PhaseSpan) -> str:
 
 
 def _lane_lines(timeline: Timeline, lanes: tuple[Lane, ...], width: int, marks: Mapping[Stage, str]) -> Iterator[str]:
-    names = min(_NAME_MAX, max(_columns(one_line(lane.subject)) for lane in lanes))
-    notes = {lane.subject: _times(lane) for lane in lanes}
+    notes = {lane.subject: lane_times(lane) for lane in lanes}
+    if width - max(map(len, notes.values())) < _NAME_MIN + _BAR_MIN + _GAPS:
+        notes = {subject: note.partition(", ")[0] for subject, note in notes.items()}
     beside = max(map(len, notes.values()))
-    bar = max(_BAR_MIN, width - names - beside - 4)
+    longest = max(_columns(one_line(lane.subject)) for lane in lanes)
+    names = min(_NAME_MAX, longest, width - beside - _GAPS - _BAR_MIN)
+    bar = width - names - beside - _GAPS
     end = seconds(timeline.duration_s)
     yield f"{'':<{names}}  0{end:>{bar - 1}}"
     for lane in lanes:
@@ -94,12 +99,16 @@ def _lane_lines(timeline: Timeline, lanes: tuple[Lane, ...], width: int, marks: 
         yield f"{name}  {_bar(lane, timeline.duration_s, bar, marks)}  {notes[lane.subject]}"
 
 
-def _times(lane: Lane) -> str:
+def lane_times(lane: Lane) -> str:
+    """How long it took somebody to stand still, and when it was open again or how it was left."""
     if not lane.spans:
         return "not closed"
     open_s = lane.open_again_s
-    ends = f"open {seconds(open_s)}" if open_s is not None else lane.state
-    return f"still {seconds(lane.to_cut_s)} after asked, {ends}"
+    ends = f"open at {seconds(open_s)}" if open_s is not None else lane.state
+    took = seconds(lane.to_cut_s)
+    if lane.stood_still is None:
+        return f"not paused after {took}, {ends}"
+    return f"{'restored' if lane.stood_still is Stage.RESTORED else 'paused'} {took} after asked, {ends}"
 
 
 def _bar(lane: Lane, duration_s: float, width: int, marks: Mapping[Stage, str]) -> str:

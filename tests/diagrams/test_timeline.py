@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from xml.etree import ElementTree as ET
 
 import pytest
 from support.runs import RunMaker, cut, healed
 
-from quiesce.diagrams import RunRecord, Stage, timeline_of, timeline_svg, timeline_text
+from quiesce.diagrams import RunRecord, Stage, run_page, timeline_of, timeline_svg, timeline_text
 from quiesce.diagrams.run_record import seconds
+from quiesce.diagrams.timeline_text import lane_times
 from quiesce.fsm.tables.participant import PARTICIPANT
 
 FLEET = ("main/policy", "main/agent", "main/tools")
+
+
+def columns(line: str) -> int:
+    """How many columns of a terminal a line takes."""
+    shown = [char for char in line if not unicodedata.combining(char)]
+    return len(shown) + sum(unicodedata.east_asian_width(char) in "WF" for char in shown)
 
 
 def test_a_cut_goes_through_its_stages() -> None:
@@ -114,12 +122,24 @@ def test_nothing_is_a_run_too() -> None:
     ET.fromstring(timeline_svg(timeline))  # noqa: S314 - written by us a moment ago
 
 
+def test_nobody_is_called_paused_who_never_was() -> None:
+    """A participant whose cut was aborted while it drained has not stood still, however long that took."""
+    reached, never = timeline_of("x", cut(["main/policy"])), timeline_of("x", healed())
+    assert [lane_times(lane) for lane in reached.lanes] == ["paused 900 ms after asked, open at 2 s"]
+    assert [lane.stood_still for lane in never.lanes] == [None]
+    (said,) = map(lane_times, never.lanes)
+    assert said.startswith("not paused after ")
+    for timeline, words in ((reached, "paused 900 ms after asked"), (never, said)):
+        assert words in timeline_text(timeline)
+        assert words in run_page("x", cut(["main/policy"]) if timeline is reached else healed())
+
+
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 240])
 def test_the_text_keeps_its_width(width: int) -> None:
     """No line is wider than the terminal (but never narrower than sixty columns), whatever the names are."""
     subjects = ["main/policy", f"main/{'x' * 90}", "main/状態" * 12, "main/é́"]
     text = timeline_text(timeline_of("step-40", cut(subjects)), width=width)
-    assert max(len(line) for line in text.splitlines() if "still" in line) <= max(width, 60) + 30
+    assert max(map(columns, text.splitlines())) <= max(width, 60)
     assert all(not line.endswith(" ") for line in text.splitlines())
 
 
