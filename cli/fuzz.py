@@ -45,6 +45,7 @@ __all__ = [
     "LiveWork",
     "TokenVariable",
     "TrafficName",
+    "exit_code",
     "export_root",
     "register",
     "transport_to",
@@ -281,7 +282,7 @@ def _write(path: Path, text: str, *, as_json: bool) -> None:
 
 
 def _tell(reports: list[ParticipantReport], written: list[Path], *, as_json: bool) -> None:
-    code = _exit_code(reports)
+    code = exit_code(reports)
     typer.echo(text_of(reports), err=as_json)
     for path in written:
         typer.echo(f"replay: {path}", err=as_json)
@@ -293,7 +294,8 @@ def _tell(reports: list[ParticipantReport], written: list[Path], *, as_json: boo
     raise typer.Exit(code)
 
 
-def _exit_code(reports: list[ParticipantReport]) -> ExitCode:
+def exit_code(reports: list[ParticipantReport]) -> ExitCode:
+    """The exit code of a command with these reports: the gravest that one of them gives."""
     if any(report.in_doubt for report in reports):
         return ExitCode.IN_DOUBT
     if any(report.errors or report.verdict.is_failure for report in reports):

@@ -6,22 +6,29 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from support.bad_servers import Spoiled, hanging
 from support.virtual_loop import virtual_time
 
+from quiesce.cli.fuzz import exit_code
+from quiesce.cli.output import ExitCode
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.bearers import FuzzedTokens
 from quiesce.fuzz.campaign import Options, arrive, examine
 from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.junit import junit_text
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.run import Run
 from quiesce.fuzz.steps import parse_step
-from quiesce.fuzz.traffic import kit_traffic
+from quiesce.fuzz.traffic import kit_traffic, no_traffic
+from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.fuzz.wording import Durations
 from quiesce.participants.server.answers import ASGIApp, Message, Receive, Scope, Send
@@ -122,6 +129,63 @@ async def test_a_slow_pace_accuses_nobody(role: Role) -> None:
     report = await outcome(build_kit_server(role, clock=clock).app, clock, replace(OPTIONS, rate=0.5))
     assert report.violations == (), text_of([report])
     assert report.calls <= report.seconds * 0.5 + 2
+
+
+COMMIT = "/ng-control/v1/model-checkpoint/commit"
+
+
+@pytest.mark.parametrize("answer_s", [10.0, 2.0])
+@virtual_time
+async def test_a_call_that_is_never_answered_is_told_and_costs_little_once_it_is_known(answer_s: float) -> None:
+    """Whoever watches reads what is waited for and until when; the finding has all the time that there is."""
+    clock = VirtualClock()
+    app = Spoiled(build_kit_server(Role.POLICY, clock=clock).app, hanging, good=0, path=COMMIT)
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    told: list[str] = []
+    with TemporaryDirectory() as folder:
+        options = replace(OPTIONS, root=Path(folder), rate=None, calls_max=2500, answer_s=answer_s, traffic=no_traffic)
+        report = await examine(KIT_ORIGIN, transport, clock, options, waiting=told.append)
+    await transport.aclose()
+    broken = {violation.rule.id: violation for violation in report.violations}
+    assert broken.keys() == {"reply.in-time", "fence.commit"}, text_of(
+        [report]
+    )  # a client that leaves it finds nothing done
+    found = broken["reply.in-time"]
+    assert (found.reproducible, str(found.trace[-1])[:21]) == (True, "commit a -> no answer")
+    assert found.expected == f"an answer within {answer_s:g} s"
+    assert report.verdict is Verdict.TESTED
+    assert report.seconds < 200
+    assert app.calls < 80
+    assert "commit was not answered 20 times; it was then left out" in report.notes
+    says = re.compile(rf"waits for the answer to POST {COMMIT}, until \d\d:\d\d:\d\d UTC at most")
+    assert all(says.fullmatch(line) for line in told)
+    assert (len(told) > 0) is (answer_s > 4.0)
+    assert len(told) < 10
+
+
+@virtual_time
+async def test_a_call_that_was_slow_once_is_seen_once() -> None:
+    """It is no failure as one that comes again is, and no silence either."""
+    clock = VirtualClock()
+    kit = build_kit_server(Role.POLICY, clock=clock).app
+    slow = [60.0]
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].endswith("/pause") and spoiled.calls > 10 and slow:
+            await asyncio.sleep(slow.pop())
+        await kit(scope, receive, send)
+
+    spoiled = Spoiled(served, served, good=0)
+    report = await outcome(spoiled, clock, replace(OPTIONS, rate=None, traffic=no_traffic, durations=Durations()))
+    assert [violation.severity for violation in report.violations] == ["seen once"], text_of([report])
+    assert (report.errors, report.conforms) == ((), False)
+    assert report.seen_once[0].rule.id == "reply.in-time"
+    text = text_of([report])
+    assert "seen once reply.in-time: Every call is answered" in text
+    assert "(it did not come again)" in text
+    assert "0 broken, 1 seen once, 0 warnings or known" in text
+    assert 'failures="1"' in junit_text([report])
+    assert exit_code([report]) is ExitCode.SEEN_ONCE
 
 
 async def test_answers_that_are_there_are_read_before_time_is_up() -> None:
