@@ -29,13 +29,13 @@ def check_types(table: Any, row_type: type) -> None:  # noqa: ANN401 - it may ho
         DefinitionError: with the place, what stands there, and what to write instead.
     """
     for fault in _faults(table, row_type):
-        raise DefinitionError(f"table {table.name if _is_text(table.name) else _shown(table.name)}: {fault}")
+        raise DefinitionError(f"table {table.name if isinstance(table.name, str) else _shown(table.name)}: {fault}")
 
 
 def _faults(table: Any, row_type: type) -> Iterator[str]:  # noqa: ANN401 - as above
     for name in ("name", "title"):
-        if not _is_text(getattr(table, name)):
-            yield f"{name} is {_shown(getattr(table, name))}; write a text that is not empty"
+        if not isinstance(getattr(table, name), str):
+            yield f"{name} is {_shown(getattr(table, name))}; write a text"
     for name in ("states", "events"):
         yield from _enum_faults(name, getattr(table, name))
     yield from _member_faults("initial", table.initial, table.states)
@@ -57,7 +57,7 @@ def _enum_faults(name: str, value: object) -> Iterator[str]:
         return
     members: Mapping[str, Enum] = value.__members__
     for member_name, member in members.items():
-        if not isinstance(member.value, str) or not member.value.strip():
+        if not isinstance(member.value, str):
             yield (
                 f"{value.__name__}.{member_name} has the value {_shown(member.value)}; give it a text: that is what is "
                 "drawn, logged and compared"
