@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from quiesce.controller.errors import ABORT_IT
 from quiesce.controller.journal_lines import SavedRecord
 from quiesce.controller.ledger import Standing
 from quiesce.controller.recovery import Account
@@ -19,7 +20,7 @@ from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.replies import Inspection
 
-__all__ = ["holds_nothing", "take_stock"]
+__all__ = ["advice_about", "holds_nothing", "take_stock"]
 
 _HOLDS: Final[Mapping[Outcome, str]] = {
     Outcome.HELD_RESTORE_FAILED: "its restore failed, and the id holds it closed",
@@ -37,6 +38,19 @@ async def take_stock(runner: TransactionRunner, account: Account) -> bool:
     # what another server has restored for a coordinator, its own fence does not tell of
     is_told = not any(runner.fleet[key].is_elsewhere(Verb.IMPORT) for key in touched)
     return is_told and all(holds_nothing(reading, account.wire_id) for reading in readings)
+
+
+def advice_about(wire_id: str, *, is_forsaken: bool, problem: str) -> str:
+    """What to do about a restore that is held; empty for what is usual."""
+    if problem:
+        return f"It cannot be retried: {problem}. {ABORT_IT}"
+    if not is_forsaken:
+        return ""
+    return (
+        "Nobody holds anything of it any more: they were restarted since, and would go on from nothing. Retry it under "
+        "its own id (`quiesce recover --retry`), restore anew (`quiesce restore LABEL`), which takes its place, or "
+        f"give it up (`quiesce abort {wire_id}`); no cut begins before"
+    )
 
 
 def holds_nothing(reading: Reading, wire_id: str) -> bool:

@@ -27,7 +27,7 @@ from quiesce.controller.config import Config
 from quiesce.controller.cut_storage import RestoreStorage
 from quiesce.controller.discovery import DiscoveredParticipant
 from quiesce.controller.errands import RestoreSource
-from quiesce.controller.errors import ABORT_IT, StorageFailed, waits_for_a_restore
+from quiesce.controller.errors import StorageFailed, waits_for_a_restore
 from quiesce.controller.files import FileSystem, make_directories, remove_tree, storage_errors
 from quiesce.controller.journal_headings import Regained, regained, taken_over_fields
 from quiesce.controller.opening import Opening, saved_receipts
@@ -36,7 +36,7 @@ from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.runner import TransactionRunner
-from quiesce.controller.standing import take_stock
+from quiesce.controller.standing import advice_about, take_stock
 from quiesce.controller.unread_journals import LookedAfter, look_after
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
@@ -239,7 +239,7 @@ async def _recover_restore(account: Account, opening: Opening, again: Regained) 
     await _run(leftover, runner, how)
     if leftover.state is TransactionState.RESTORE_FAILED:
         is_forsaken = await take_stock(runner, account)
-        runner.ledger.advice = _advice(account.wire_id, is_forsaken=is_forsaken, problem=problem)
+        runner.ledger.advice = advice_about(account.wire_id, is_forsaken=is_forsaken, problem=problem)
     await leftover.look_who_waits()
     is_held = leftover.state is TransactionState.RESTORE_FAILED  # then the advice says what the problem is
     return _told(Recovered(account, None, _touched_of(account, again.gone), leftover, "" if is_held else problem))
@@ -299,19 +299,6 @@ async def _run(leftover: Phased, runner: TransactionRunner, how: m.Recover) -> N
         await leftover.close()
         raise runner.superseded
     await leftover.excuse_restarted()
-
-
-def _advice(wire_id: str, *, is_forsaken: bool, problem: str) -> str:
-    """What to do about a restore that is held; empty for what is usual."""
-    if problem:
-        return f"It cannot be retried: {problem}. {ABORT_IT}"
-    if not is_forsaken:
-        return ""
-    return (
-        "Nobody holds anything of it any more: they were restarted since, and would go on from nothing. Retry it under "
-        "its own id (`quiesce recover --retry`), restore anew (`quiesce restore LABEL`), which takes its place, or "
-        f"give it up (`quiesce abort {wire_id}`); no cut begins before"
-    )
 
 
 def _touched_of(account: Account, keys: tuple[ParticipantKey, ...]) -> tuple[ParticipantKey, ...]:
