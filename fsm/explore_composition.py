@@ -96,6 +96,8 @@ class Composition:
         after[-2] -= told.cost
         if told.orphans:
             after[1:-2] = [part.orphaned(number) for part, number in zip(self.parts, fields[1:-2], strict=True)]
+        for place in told.again:
+            after[place + 1] = self.parts[place].tried_again(fields[place + 1])
         if told.publishes:
             after[0] = self.published(fields[0])
             after[-1] |= 0 if self._is_whole(fields) else PUBLISHED_WHOLE
@@ -140,6 +142,7 @@ class Composition:
                     step.publishes,
                     NOTHING if step.waits_for is None else step.waits_for,
                     step.orphans,
+                    tuple(place for place in step.again if self.parts[place].automaton.restarts),
                 )
                 for step in self.setup.controller.steps(self.controllers.values[number])
             )

@@ -70,6 +70,8 @@ class ControllerStep(NamedTuple):
     waits_for: int | None = None
     orphans: bool = False
     """Whether everything that was on its way has lost its client."""
+    again: tuple[int, ...] = ()
+    """Places of those who are tried again, whichever process answers there."""
 
 
 _UNTOUCHED: Final = ParticipantState.IDLE
@@ -177,7 +179,8 @@ class ControllerAutomaton:
         if state in _ASKED:
             yield ControllerStep(f"asked to {type(_ASKED[state]).__name__}", None, _ASKED[state])
         if controller.core.rested and self._possible(state, TransactionEvent.RETRY_REQUESTED):
-            yield ControllerStep("asked to retry", Fault.RETRY, m.RetryRequested())
+            again = _called_again(controller.core)
+            yield ControllerStep("asked to retry", Fault.RETRY, m.RetryRequested(), again=again)
         held = state is TransactionState.RESTORE_FAILED
         if held or self._possible(state, TransactionEvent.ABORT_REQUESTED):
             yield ControllerStep("asked to abort", None if held else Fault.ABORT, m.AbortRequested())
@@ -188,6 +191,13 @@ class ControllerAutomaton:
 
     def _possible(self, state: TransactionState, event: TransactionEvent) -> bool:
         return isinstance(self.engine.step(TRANSACTION, state, event, {}), Accepted)
+
+
+def _called_again(core: State) -> tuple[int, ...]:
+    """Places of those whom a restore that is tried again calls: whoever is not restored."""
+    if core.transaction is not _S.RESTORE_FAILED:
+        return ()
+    return tuple(place for place, member in enumerate(core.members) if member.state is not ParticipantState.RESTORED)
 
 
 def _is_hasty(before: State, after: State, commands: tuple[m.Command, ...]) -> bool:

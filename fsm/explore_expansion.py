@@ -193,7 +193,7 @@ class Expansions:
             if told.waits_for != place or (told.need and not key & self._packing.budget(told.need)):
                 continue
             cost = self._packing.budget(told.cost)
-            if told.orphans or told.publishes:
+            if told.orphans or told.publishes or told.again:
                 found.wide.append(told)
             else:
                 self._moved(key - cost, controller, told.event, place, number, -cost, found)

@@ -138,9 +138,9 @@ class SiteAutomaton:
                 yield step._replace(fault=Fault.DUPLICATE)
 
     def _return(self, rest: Site, flight: Flight) -> Iterator[SiteStep]:
-        leg, verb, number, _, outcome = flight
+        outcome = flight.outcome
         assert outcome is not None  # noqa: S101 - what ANSWERED means
-        reply = m.Replied(self.spec.key, leg, verb, number, outcome)
+        reply = m.Replied(self.spec.key, flight.leg, flight.verb, flight.id_index, outcome)
         yield SiteStep(f"the answer to {flight} arrives: {outcome}", None, rest, reply)
         yield SiteStep(f"the answer to {flight} is lost: {outcome}", Fault.LOSS, rest, self._failed(flight))
 
@@ -183,7 +183,9 @@ class SiteAutomaton:
 
     def _as_heard(self, site: Site, flight: Flight, outcome: Outcome) -> Outcome:
         """An answer of another process than the one that was read is not believed, where it names its process."""
-        names = site.past is not None and site.past.restarted and self.variant is FenceVariant.STRICT
+        past = site.past
+        other = past is not None and (flight.is_dated or (past.restarted and not past.anew))
+        names = other and self.variant is FenceVariant.STRICT
         if not names or flight.leg is m.Leg.RELEASE:
             return outcome
         return Outcome.CHANGED if flight.verb is Verb.INSPECT else Outcome.LIED

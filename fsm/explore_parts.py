@@ -13,7 +13,7 @@ from quiesce.fsm.explore_controller import Controller
 from quiesce.fsm.explore_packing import price
 from quiesce.fsm.explore_participant import SiteAutomaton
 from quiesce.fsm.explore_properties import broken_by_site
-from quiesce.fsm.explore_site import Flight, Past, Site, orphaned, runs_on
+from quiesce.fsm.explore_site import Flight, Past, Site, orphaned, runs_on, tried_again
 from quiesce.fsm.explore_tables import Local, PartTables, SiteMarks
 from quiesce.fsm.tables.fence import FenceEvent
 
@@ -56,6 +56,7 @@ class SitePart:
         self._marks: dict[int, SiteMarks] = {}
         self._broken: dict[tuple[int, int], int] = {}
         self._orphaned: dict[int, int] = {}
+        self._tried_again: dict[int, int] = {}
 
     def steps(self, number: int) -> tuple[Local, ...]:
         """Everything that can happen in a state."""
@@ -88,6 +89,13 @@ class SitePart:
             known = self._orphaned[number] = self.sites.number(orphaned(self.sites.values[number]))
         return known
 
+    def tried_again(self, number: int) -> int:
+        """The site where a restore that it is no part of yet is tried again."""
+        known = self._tried_again.get(number)
+        if known is None:
+            known = self._tried_again[number] = self.sites.number(tried_again(self.sites.values[number]))
+        return known
+
     def marks(self, number: int) -> SiteMarks:
         """What the participant is seen as."""
         known = self._marks.get(number)
@@ -116,4 +124,4 @@ class SitePart:
         """What has been enumerated of it so far."""
         name = self.automaton.spec.key.name
         marks = {number: self.marks(number) for number in sorted(self._steps)}
-        return PartTables(name, self._steps, self._added, marks, self._broken, self._orphaned)
+        return PartTables(name, self._steps, self._added, marks, self._broken, self._orphaned, self._tried_again)

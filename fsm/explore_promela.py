@@ -150,6 +150,8 @@ class _Emitted:
         yield from array("told_need", [step.need for step in told])
         yield from array("told_publishes", [step.publishes for step in told])
         yield from array("told_orphans", [step.orphans for step in told])
+        for place in range(len(self.tables.parts)):
+            yield from array(f"told_again{place}", [place in step.again for step in told])
         yield from array("told_waits", [_number(step.waits_for) for step in told])
         yield from array("c_published", _column(self.tables.published, self.controllers, NOTHING))
         for phase, numbers in self.tables.running.items():
@@ -193,6 +195,7 @@ class _Emitted:
             marks = {number: int(getattr(mark, name)) for number, mark in part.marks.items()}
             yield from array(f"{s}_{name}", _column(marks, size))
         yield from array(f"{s}_orphaned", _column(part.orphaned, size, NOTHING))
+        yield from array(f"{s}_tried_again", _column(part.tried_again, size, NOTHING))
         added = {(site, self.flights[flight]): target for (site, flight), target in part.added.items()}
         yield from Sparse(f"ADD{place}", added, rows=size, columns=len(self.flights)).lines()
         yield from Sparse(f"BROKEN{place}", part.broken, rows=self.controllers, columns=size).lines()
@@ -213,4 +216,4 @@ def _column(values: Mapping[int, int], size: int, otherwise: int = 0) -> list[in
 def _sites(part: PartTables) -> int:
     """How many numbers a participant's states take."""
     targets = (step.target for steps in part.steps.values() for step in steps)
-    return 1 + max((*part.steps, *targets, *part.added.values(), *part.orphaned.values()))
+    return 1 + max((*part.steps, *targets, *part.added.values(), *part.orphaned.values(), *part.tried_again.values()))

@@ -29,6 +29,7 @@ __all__ = [
     "mixes_ids",
     "orphaned",
     "runs_on",
+    "tried_again",
 ]
 
 
@@ -90,13 +91,14 @@ _CLOSING: Final = frozenset({FenceEvent.PREPARE, FenceEvent.COMMIT, FenceEvent.R
 
 
 class Flight(NamedTuple):
-    """A call on its way."""
+    """A call on its way; ``is_dated`` where it was sent to a process that is not the one that is meant any more."""
 
     leg: m.Leg
     verb: Verb
     id_index: int
     stage: Stage = Stage.REQUESTED
     outcome: Outcome | None = None
+    is_dated: bool = False
 
     def __str__(self) -> str:
         return f"{self.verb} #{self.id_index}" if self.id_index else self.verb.value
@@ -107,12 +109,14 @@ class Past(NamedTuple):
 
     ``read``: its capabilities were read by the transaction, so that it is known which process was meant. ``shown``: it
     was read standing at the cut. ``exported``: its export is complete. ``restarted``: another process answers now.
+    ``anew``: it is tried again, and whichever process answers is the one that is meant.
     """
 
     read: bool = False
     shown: bool = False
     exported: bool = False
     restarted: bool = False
+    anew: bool = False
 
 
 class Site(NamedTuple):
@@ -182,6 +186,26 @@ def orphaned(site: Site) -> Site:
         elif flight.stage is Stage.PARKED:
             flights.append(flight._replace(stage=Stage.PARKED_ADRIFT))
     return site._replace(flights=tuple(sorted(flights, key=repr)))
+
+
+def tried_again(site: Site) -> Site:
+    """The site where a restore is tried again that it is no part of yet.
+
+    It may have been restarted for that very reason: who it was before is not asked any more, but by the calls that are
+    on their way. While the answer of a process that has died is among them, it counts as dead.
+    """
+    if site.past is None:
+        return site
+    flights, restarted = site.flights, False
+    if site.past.restarted:
+        restarted = any(flight.stage is Stage.ANSWERED for flight in flights)
+        flights = tuple(sorted((_dated(flight) for flight in flights), key=repr))
+    return site._replace(past=Past(read=site.past.read, restarted=restarted, anew=True), flights=flights)
+
+
+def _dated(flight: Flight) -> Flight:
+    waits = flight.leg is m.Leg.FORWARD and flight.stage in {Stage.REQUESTED, Stage.WORKING}
+    return flight._replace(is_dated=True) if waits else flight
 
 
 def answered(site: Site, flight: Flight, outcome: Outcome) -> Site:

@@ -104,6 +104,12 @@ _WAIVERS: Final = (
         "whoever takes over cannot know of a release or abort whose record failed, and a late call of it still opens",
         needs_restore=True,
     ),
+    _Waiver(
+        ("imported_in_order",),
+        frozenset({Fault.RESTART, Fault.CONTROLLER}),
+        "an import of the controller that died arrives after a process whose turn was before has been replaced",
+        needs_restore=True,
+    ),
 )
 
 _POLICY: Final = (Role.POLICY, _V.STRICT)

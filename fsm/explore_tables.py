@@ -33,6 +33,7 @@ class Told(NamedTuple):
     """Something that the controller meets by itself; ``waits_for`` is the place that must be quiet, or -1.
 
     With ``orphans`` every call on its way loses its client first: each site goes where ``PartTables.orphaned`` says.
+    The sites at ``again`` go where ``PartTables.tried_again`` says.
     """
 
     action: str
@@ -42,6 +43,7 @@ class Told(NamedTuple):
     publishes: bool
     waits_for: int
     orphans: bool
+    again: tuple[int, ...] = ()
 
 
 class Move(NamedTuple):
@@ -101,6 +103,8 @@ class PartTables(NamedTuple):
     """By (controller, site), for each pair that was met in a state."""
     orphaned: Mapping[int, int]
     """By site, where the controller died while it stood so."""
+    tried_again: Mapping[int, int]
+    """By site, where a restore was tried again while it stood so."""
 
 
 class SystemTables(NamedTuple):

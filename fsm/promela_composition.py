@@ -63,7 +63,10 @@ def composition(shape: Shape) -> Iterator[str]:
         yield _CALL.format(place=place, enumerated=ENUMERATED)
     yield "     fi;\n     i++\n  :: else -> break\n  od\n}"
     orphan = "; ".join(f"s{place} = s{place}_orphaned(s{place})" for place in shape.places)
-    yield _CONTROLLER.format(published_whole=PUBLISHED_WHOLE, enumerated=ENUMERATED, orphan=orphan)
+    again = "".join(
+        f"  s{place} = (told_again{place}(t) -> s{place}_tried_again(s{place}) : s{place});\n" for place in shape.places
+    )
+    yield _CONTROLLER.format(published_whole=PUBLISHED_WHOLE, enumerated=ENUMERATED, orphan=orphan, again=again)
     for place in shape.places:
         yield _SITE.format(
             s=f"s{place}",
@@ -126,6 +129,7 @@ inline told_step(k, a) {{
   :: told_orphans(t) -> {orphan}
   :: else
   fi;
+{again}\
   take(a);
   judge()
 }}"""

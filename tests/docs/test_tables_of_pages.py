@@ -6,8 +6,10 @@ import re
 
 import pytest
 from support.house import ROOT
+from support.proof_page import bounds_table, reduced_table, sweeps_table, verdicts_table
 from support.routes_page import routes_table
 from support.settings_page import overridable, settings_tables
+from support.sweeps import SWEPT, setups_of
 
 from quiesce.cli.main import COMMANDS
 from quiesce.controller.config import Config
@@ -26,6 +28,15 @@ def page(name: str) -> str:
 def test_every_command_is_told_of(name: str) -> None:
     """The table of commands has each of them once, in the order of the help text, and no other."""
     assert tuple(_COMMAND.findall(page(name))) == COMMANDS
+
+
+def test_the_proof_counts_what_is_pinned() -> None:
+    """The page on the proof holds the tables that the pinned searches make (python -m support.proof_page)."""
+    text = page("docs/proof.md")
+    for table in (bounds_table(), verdicts_table(), sweeps_table(), reduced_table()):
+        assert table in text
+    for kind in ("two, pairs", "three"):
+        assert SWEPT[kind].cuts + SWEPT[kind].restores == SWEPT[kind].searches == len(list(setups_of(kind)))
 
 
 def test_every_setting_is_told_of() -> None:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 
 import pytest
+from support.sweeps import REDUCED
 
 from quiesce.fsm.explore import Kind, Verdict, explore
 from quiesce.fsm.explore_follow import follow, shows
@@ -69,6 +70,15 @@ def test_a_state_is_packed_without_loss() -> None:
         packing.moved(1, 0, 1 << 20)
     with pytest.raises(OverflowError):
         packing.controller_moved(0, 1 << 22)
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("what", REDUCED if THOROUGH else [next(iter(REDUCED))])
+def test_equals_are_searched_once(what: str) -> None:
+    """As many states without and with the reduction as the page on the proof says."""
+    participants, name, *states = REDUCED[what]
+    setup = next(setup for setup in suite("strict", participants=participants) if setup.name == name)
+    assert [explore(System(setup, reduced=reduced)).states for reduced in (False, True)] == states
 
 
 @pytest.mark.parametrize("name", ORBITS)

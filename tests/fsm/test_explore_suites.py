@@ -75,6 +75,20 @@ def test_every_claim_has_a_meaning_and_one_name() -> None:
     assert expected == {claim.name for claim in SOMETIMES}
 
 
+@pytest.mark.parametrize("name", ["strict", "gym_a_single"])
+def test_only_a_retry_lets_a_late_resume_open_what_is_restored(name: str) -> None:
+    """The window that is waived: a resume without a record, a death, and a retry by whoever takes over. All three."""
+    setup = next(found for found in suite(name, pairs=True) if found.name.endswith("restore, store + controller"))
+    found = explore(System(replace(setup, waives={}))).violations()
+    assert {verdict.name for verdict in found} == set(setup.waives)
+    for verdict in found:
+        steps = ("asked to abort; its record fails", "the controller dies, and another recovers", "asked to retry")
+        places = [list(verdict.trace or ()).index(step) for step in (*steps, "policy: the abandoned release arrives")]
+        assert places == sorted(places)
+    untried = replace(setup, waives={}, budgets={**setup.budgets, Fault.RETRY: 0}, expects=())
+    assert explore(System(untried)).violations() == ()
+
+
 @pytest.mark.parametrize("name", DRAINED_FIRST)
 def test_agents_may_wait_until_the_policies_are_drained(name: str) -> None:
     """With `policies_first` every property holds as well; that of closing then asks for policies that are drained."""

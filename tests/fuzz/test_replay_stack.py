@@ -12,7 +12,9 @@ from support.counterexamples import counterexample_of, row_bugs
 from support.planted_bugs import setups
 
 from quiesce.fsm.explore import Exploration, Kind, Verdict, explore
+from quiesce.fsm.explore_follow import follow
 from quiesce.fsm.explore_model import Setup, System
+from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fuzz.counterexample import Change, Counterexample
 from quiesce.fuzz.replay_stack import replay_on_stack
 from quiesce.fuzz.replay_tables import replay_on
@@ -84,14 +86,65 @@ def test_wherever_the_tables_go_the_stack_goes(name: str, chance: Random) -> Non
     actions: list[str] = []
     while len(actions) < 60 and (steps := model.steps(state)):
         action, state = chance.choice(steps)
-        if action == "asked to retry" and any(one.endswith("its process is restarted") for one in actions):
-            break  # the runner lets whoever was restarted for the retry be another process; the search does not
         actions.append(action)
     walked = Verdict("resumed", Kind.SOMETIMES, holds=True, trace=tuple(actions))
     found = Counterexample.of(setup, walked)
     came = replay_on_stack(found, replay_on(found))
     judged = came.no_counterpart is not None and "'auxiliary'" in came.no_counterpart.reason
     assert came.agrees or judged, f"{came}\n" + "\n".join(actions)
+
+
+READ = (
+    "asked to Begin",
+    "policy: inspect arrives",
+    "policy: the answer to inspect arrives: open",
+    "agent: inspect arrives",
+    "agent: the answer to inspect arrives: open",
+)
+RESTARTED = (
+    (
+        (
+            *READ,
+            "the caller goes away",
+            "policy: its process is restarted",
+            "policy: import breaks off",
+            "asked to retry",
+            "policy: import arrives",
+            "policy: restore ends: restore_done",
+            "policy: the answer to import arrives: imported",
+            "agent: import arrives",
+            "agent: restore ends: restore_done",
+            "agent: the answer to import arrives: imported",
+        ),
+        TransactionState.RESTORED,
+    ),
+    (
+        (
+            *READ,
+            "policy: its process is restarted",
+            "policy: import breaks off",
+            "timer retry of main/policy",
+            "policy: import arrives",
+            "the caller goes away",
+            "asked to retry",
+            "policy: restore ends: restore_done",
+            "policy: the answer to import arrives: lied",
+        ),
+        TransactionState.RESTORE_FAILED,
+    ),
+)
+"""What is sent after the retry may be answered by another process; what is on its way is for the one that was read."""
+
+
+@pytest.mark.parametrize(("actions", "ends"), RESTARTED)
+def test_whoever_was_restarted_is_taken_by_a_retry(actions: tuple[str, ...], ends: TransactionState) -> None:
+    """A process that failed may be restarted for the retry; by the tables and by the runner alike."""
+    setup = setups()["strict: policy (strict) + agent (strict), restore, restart"]
+    model = System(setup)
+    assert model.parts(follow(model, actions)[-1].state)[0].core.transaction is ends
+    found = Counterexample.of(setup, Verdict("resumed", Kind.SOMETIMES, holds=True, trace=actions))
+    came = replay_on_stack(found, replay_on(found))
+    assert came.agrees, str(came)
 
 
 def test_without_the_planted_bug_the_stack_goes_another_way() -> None:
