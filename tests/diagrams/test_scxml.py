@@ -68,6 +68,16 @@ def test_every_machine_of_ours_is_the_same(sheet: object) -> None:
         '<final id="a"><transition event="x"/></final>',
         '<state id="a" color="red"/>',
         '<state id="a"><transition event="x y.*.z"/></state>',
+        '<state id="a"><transition/></state>',
+        '<state id="a"><transition event="x" type="inner"/></state>',
+        '<state id="a">words</state>',
+        '<state id="a"><log label="x"/></state>',
+        '<state id="a" title="x"/>',
+        '<datamodel/><datamodel/><state id="a"/>',
+        '<datamodel><data/></datamodel><state id="a"/>',
+        '<datamodel><data id="d" src="x" expr="1"/></datamodel><state id="a"/>',
+        '<state id="b"/>',
+        '<state id="a" xmlns="urn:another"/>',
     ],
 )
 def test_the_rules_notice_what_is_wrong(broken: str) -> None:

@@ -7,6 +7,7 @@ in which, which attributes they have and must have, and of which form the values
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -42,6 +43,22 @@ ATTRIBUTES = {
     "final": (set(), {"id"}),
     "transition": (set(), {"event", "cond", "target", "type"}),
     "log": (set(), {"label", "expr"}),
+}
+# (element, attribute) to what the schema takes as a value, beside names of states and events
+VALUES = {
+    ("scxml", "version"): re.compile(r"1\.0"),
+    ("scxml", "name"): re.compile(r"[\w.:-]+", re.ASCII),
+    ("scxml", "datamodel"): re.compile(r"[\w.:-]+", re.ASCII),
+    ("scxml", "binding"): re.compile("early|late"),
+    ("transition", "type"): re.compile("internal|external"),
+}
+# elements that stand at most once in another one
+ONCE = {
+    ("scxml", "datamodel"),
+    ("scxml", "script"),
+    ("state", "datamodel"),
+    ("state", "initial"),
+    ("final", "donedata"),
 }
 NCNAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 EVENT = re.compile(r"[A-Za-z_:\d-]+(\.[A-Za-z_:\d-]+)*(\.\*)?( [A-Za-z_:\d-]+(\.[A-Za-z_:\d-]+)*(\.\*)?)*")
@@ -89,16 +106,29 @@ def _check(element: ET.Element) -> None:
     plain = {key for key in element.attrib if not key.startswith(f"{{{QUIESCE_NAMESPACE}}}")}
     if not must <= plain <= must | may:
         raise ValueError((name, plain))
-    if any(not NCNAME.fullmatch(element.attrib[key]) for key in plain & {"id", "target", "initial"}):
-        raise ValueError(element.attrib)
-    if "event" in plain and not EVENT.fullmatch(element.attrib["event"]):
-        raise ValueError(element.attrib)
+    _check_values(name, element, plain)
+    counted = Counter((name, _name(child)) for child in element)
+    if any(counted[pair] > 1 for pair in ONCE):
+        raise ValueError(counted)
     if (element.text or "").strip() or any((child.tail or "").strip() for child in element):
         raise ValueError(name)
     for child in element:
         if _name(child) not in CHILDREN[name]:
             raise ValueError((name, child.tag))
         _check(child)
+
+
+def _check_values(name: str, element: ET.Element, plain: set[str]) -> None:
+    if any(not NCNAME.fullmatch(element.attrib[key]) for key in plain & {"id", "target", "initial"}):
+        raise ValueError(element.attrib)
+    if "event" in plain and not EVENT.fullmatch(element.attrib["event"]):
+        raise ValueError(element.attrib)
+    if any(not VALUES[name, key].fullmatch(element.attrib[key]) for key in plain if (name, key) in VALUES):
+        raise ValueError(element.attrib)
+    if name == "transition" and not plain & {"event", "cond", "target"}:
+        raise ValueError(element.attrib)
+    if name == "data" and {"src", "expr"} <= plain:
+        raise ValueError(element.attrib)
 
 
 def _transition(state: ET.Element, element: ET.Element) -> Transition:
