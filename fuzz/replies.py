@@ -49,8 +49,13 @@ class Replies:
         self._surroundings = surroundings
         self._account = account
 
-    async def taken(self, call: Call, seen: Seen, *, served: Iterable[AttemptId], drained: bool | None) -> None:
-        """Judge a reply of the fence. ``served``, ``drained``: what surely held while the call was decided."""
+    async def taken(
+        self, call: Call, seen: Seen, *, served: Iterable[AttemptId], drained: bool | None, overtaken: bool
+    ) -> None:
+        """Judge a reply of the fence. ``served``, ``drained``: what surely held while the call was decided.
+
+        ``overtaken``: another call was sent before the reply was read, so that it may tell of what held before that.
+        """
         judge, operation = self._judge, call.asked.step.operation
         if not judge.sound(seen, call.number):
             if operation in _READS:
@@ -70,7 +75,7 @@ class Replies:
         self._note(call, reply)
         fresh = fresh or (not judge.strict and operation is Operation.STATUS)
         if fresh and reply is not None:
-            self._check_truth(reply, seen, served, drained=drained)
+            self._check_truth(reply, seen, served, drained=drained, overtaken=overtaken)
             await self._check_files(call, seen)
         if call.asked.step.long_poll:
             self._check_long_poll(call, seen)
@@ -179,14 +184,16 @@ class Replies:
         self._judge.check("reply.shape", holds=not problem, expected=f"the fields of {model.__name__}", got=problem)
         return reply
 
-    def _check_truth(self, reply: BaseModel, seen: Seen, served: Iterable[AttemptId], *, drained: bool | None) -> None:
+    def _check_truth(
+        self, reply: BaseModel, seen: Seen, served: Iterable[AttemptId], *, drained: bool | None, overtaken: bool
+    ) -> None:
         judge, surroundings = self._judge, self._surroundings
         standing = Standing(
             served=tuple(served),
             drained=drained,
             alone=self._place.alone,
-            closed=judge.closed,
-            polled=judge.polled if judge.strict else self._account.polled,
+            closed=frozenset({False, True}) if overtaken else judge.closed,
+            polled=not overtaken and (judge.polled if judge.strict else self._account.polled),
             aborted=tuple(self._bindings.attempt(symbol) for symbol in sorted(self._account.aborted)),
             sessions=tuple(self._bindings.attempt(symbol) for symbol in sorted(surroundings.sessions)),
             unacknowledged=tuple(self._bindings.attempt(symbol) for symbol in sorted(surroundings.finished)),

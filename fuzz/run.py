@@ -65,6 +65,7 @@ class Run:
         self._racing: list[Call] = []
         self._left_until = 0.0
         self._numbers = 0
+        self._first_of_step = 0
         self._done: list[Step] = []
         self._trace: list[TraceLine] = []
         self._lost_at: int | None = None
@@ -169,6 +170,7 @@ class Run:
         await self._place.line.free()
         served, quiet = self._surroundings.surely_served(), self._outlook.is_quiet()
         self._surroundings.overtake()
+        self._first_of_step = self._numbers + 1
         calls = [self._started(step) for _ in range(2 if step.send is Send.TWICE else 1)]
         if step.send is Send.AT_ONCE:
             self._racing += calls
@@ -254,7 +256,8 @@ class Run:
         elif call.arrival is None:
             self._replies.acknowledged(call, seen)
         else:
-            await self._replies.taken(call, seen, served=served, drained=drained)
+            overtaken = call.number < self._first_of_step
+            await self._replies.taken(call, seen, served=served, drained=drained, overtaken=overtaken)
             if call.asked.step.operation is Operation.RESUME and seen.status == OK:
                 await self._expect_prepare_to_end(call)
         return str(seen)

@@ -110,7 +110,8 @@ class WorkSteps:
         elif seen.code == _STALE and not self._is_used_up(work):
             self._judge.check("data.open", holds=False, expected="admitted", got=str(seen))
         elif seen.status < SUCCESS_BELOW:
-            self._judge.admission(closed=False, got=f"{seen.status}: admitted")
+            if not self._is_used_up(work):  # else it may be the result of then, which is no new work
+                self._judge.admission(closed=False, got=f"{seen.status}: admitted")
             self._note_end(work, seen)
 
     def _is_used_up(self, work: Work) -> bool:

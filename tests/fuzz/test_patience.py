@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from support.bad_servers import Spoiled, hanging
+from support.bad_servers import Spoiled, always, hanging
 from support.virtual_loop import virtual_time
 
 from quiesce.cli.fuzz import exit_code
@@ -80,6 +80,44 @@ async def test_a_refusal_that_comes_late_accuses_nobody() -> None:
     episode = await run_of(steps, app, clock, Durations())
     assert (episode.finding, len(episode.steps)) == (None, len(steps))
     assert "in flight" in str(episode.trace[1])
+
+
+@virtual_time
+async def test_a_reply_that_is_read_behind_a_later_call_tells_of_what_held_before() -> None:
+    """A prepare was granted, and its reply came only after the resume's: that it says preparing was right then."""
+    clock = VirtualClock()
+    kit = build_kit_server(Role.AGENT, clock=clock).app
+    held_back = late(kit, 0.5, control=True)
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        await (held_back if scope["path"].endswith("/prepare") else kit)(scope, receive, send)
+
+    steps = ("prepare a send=start", "resume a", "wait calls")
+    episode = await run_of(steps, served, clock, Durations())
+    assert str(episode.trace[0]).startswith("prepare a send=start -> no answer yet [prepared")
+    assert (episode.finding, len(episode.steps)) == (None, len(steps))
+
+
+@virtual_time
+async def test_a_result_that_is_told_again_is_no_new_work() -> None:
+    """An agent may answer a run that has ended with its result, also while it is closed."""
+    clock = VirtualClock()
+    kit = build_kit_server(Role.AGENT, clock=clock).app
+    ended: set[bytes] = set()
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        rollout = dict(scope["headers"]).get(b"x-nemo-gym-rollout-id", b"")
+        if rollout in ended:
+            await always(200, b"{}")(scope, receive, send)
+            return
+        await kit(scope, receive, send)
+        ended.update({rollout} if scope["path"] == "/run" else ())
+
+    steps = ("work finish q", "prepare b deadline=short", "work begin q", "work begin p")
+    episode = await run_of(steps, served, clock, Durations(short_s=2.0, work_s=20.0))
+    assert str(episode.trace[2]).startswith("work begin q -> 200")
+    assert str(episode.trace[3]).startswith("work begin p -> 409")
+    assert (episode.finding, len(episode.steps)) == (None, len(steps))
 
 
 @pytest.mark.parametrize("variant", [FenceVariant.STRICT, FenceVariant.GYM_A_SINGLE])
