@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from support.asgi import ask
 from support.bad_servers import Spoiled, always, cut_off, endless, generation_b, hanging, with_capabilities
 from support.virtual_loop import virtual_time
 
-from quiesce.fsm.tables.fence import FencePhase
+from quiesce.fsm.tables.fence import FencePhase, FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.bearers import FuzzedTokens
 from quiesce.fuzz.campaign import Options, arrive, examine
@@ -328,6 +329,34 @@ async def _foreign_work(app: ASGIApp, role: Role) -> None:
         call = kit_traffic(role, kind, AttemptId("theirs", 0))
         if call is not None:
             await ask(app, "POST", call.path, json_body=dict(call.body), headers=headers)
+
+
+def test_what_was_found_before_somebody_else_came_is_reported() -> None:
+    """Whenever that is: in the middle of making it small it is told as it was seen, once."""
+    reports = [visited(after) for after in range(30, 160, 5)]
+    assert {report.verdict for report in reports} == {Verdict.SHARED}
+    broken = [{violation.rule.id for violation in report.violations} for report in reports]
+    assert all(earlier <= later for earlier, later in pairwise(broken)), broken
+    assert [report for report in reports if report.seen_once] != []
+    assert [report for report in reports if report.errors] != []
+
+
+def visited(after: int) -> ParticipantReport:
+    """The report on a recorded server whose fence somebody else holds after so many calls."""
+
+    def make(clock: VirtualClock) -> ASGIApp:
+        kit = build_kit_server(Role.POLICY, FenceVariant.GYM_A_SINGLE, clock=clock).app
+        spoiled = Spoiled(kit, kit, good=after)
+        held = {"phase": "prepared", "active_checkpoint_id": "somebody"}
+        return with_capabilities(spoiled, lambda fields: {**fields, **held} if spoiled.calls > after else fields)
+
+    made: list[ASGIApp] = []
+
+    def same(clock: VirtualClock) -> ASGIApp:
+        made[:] = made or [make(clock)]
+        return made[0]
+
+    return examine_kit(same, traffic=no_traffic, allow_restore=False)
 
 
 @virtual_time
