@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from support.workload import Deployment, deployment
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.campaign import Progress, examine
+from quiesce.fuzz.conforming import save_replays
+from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.participants.control_token import TOKEN_VARIABLES
 
@@ -172,6 +175,36 @@ def test_a_token_that_nobody_has_set_is_told_from_a_wrong_one(
     assert result.exit_code == 2, result.output
     assert "token refused" in result.stdout
     assert f"there is no control token here: set {TOKEN_VARIABLES[0]}" in result.stdout
+
+
+def test_a_replay_tells_of_a_token_that_nobody_has_set(
+    quiesce: Command, strict: Deployment, saved_replay: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the test itself does."""
+    for name in TOKEN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    result = quiesce("replay", str(saved_replay), strict.urls[Role.AGENT])
+    assert result.exit_code == 1, result.output
+    assert "token refused" in result.output
+    assert f"there is no control token here: set {TOKEN_VARIABLES[0]}" in result.output
+
+
+def test_a_replay_that_puts_nothing_to_the_test_is_exit_two(quiesce: Command, saved_replay: Path) -> None:
+    """It does not say that the rule holds."""
+    file = json.loads(saved_replay.read_text())
+    saved_replay.write_text(json.dumps({**file, "steps": file["steps"][:1]}))
+    result = quiesce("replay", str(saved_replay), "--json")
+    assert result.exit_code == 2, result.output
+    assert last_object(result)["outcome"] == f"{RULE} was not put to the test: the steps do not come to it"
+    assert last_object(result)["ok"] is False
+
+
+@pytest.fixture
+def saved_replay(tmp_path: Path) -> Path:
+    """The replay file of a recorded agent that was tested in this process."""
+    report = examine_kit(kit_source(Role.AGENT, FenceVariant.GYM_A_SINGLE), stop_after=1)
+    [path] = save_replays([report], tmp_path)
+    return path
 
 
 @pytest.mark.parametrize(
