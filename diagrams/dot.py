@@ -61,20 +61,20 @@ def _start(node: Node) -> tuple[str, str]:
 
 
 def _title(drawing: Drawing) -> str:
-    words = [f'<FONT COLOR="{STROKES[name].color}">{xml_text(text)}</FONT>' for name, text in legend(drawing)]
+    words = [f'<FONT COLOR="{STROKES[name].color}">{_text(text)}</FONT>' for name, text in legend(drawing)]
     below = f'<FONT POINT-SIZE="10">{"&#160;&#160;&#160;".join(words)}</FONT>{_LEFT}' if words else ""
-    return f'<<FONT POINT-SIZE="14"><B>{xml_text(drawing.title)}</B></FONT>{_LEFT}{below}{_LEFT}>'
+    return f'<<FONT POINT-SIZE="14"><B>{_text(drawing.title)}</B></FONT>{_LEFT}{below}{_LEFT}>'
 
 
 def _node(node: Node) -> str:
-    head = [f"<B>{xml_text(node.title)}</B>"]
-    head += [f"waits @{xml_text(node.waits)}"] if node.waits else []
-    inner = [_INNER.format(xml_text(line)) for line in inner_lines(node)]
+    head = [f"<B>{_text(node.title)}</B>"]
+    head += [f"waits @{_text(node.waits)}"] if node.waits else []
+    inner = [_INNER.format(_text(line)) for line in inner_lines(node)]
     head += inner[:1]
     head += [node.hidden_text] if node.hidden else []
     inside = inner[1:]
     inside += [_tinted(label, line) for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
-    inside += [xml_text(title) for title in node.gathers]
+    inside += [_text(title) for title in node.gathers]
     small = f'<FONT POINT-SIZE="9">{_stack(inside)}</FONT>' if inside else ""
     label = f"<{'<BR/>'.join(head)}{'<BR/>' if small else ''}{small}>"
     attributes = [f"label={label}", *_node_looks(node)]
@@ -110,6 +110,11 @@ def _arrow(arrow: Arrow, number: int) -> Iterator[str]:
     yield f'"{number}" -> "{arrow.target}" [{looks}]'
 
 
+def _text(words: str) -> str:
+    # dot 2.43 takes a text of nothing but these for the beginning of the end of a CDATA section
+    return xml_text(words) if words.strip("]") else "&#93;" * len(words)
+
+
 def _stack(texts: Iterable[str]) -> str:
     """Lines below one another, a little away from the edge of their box."""
     return "".join(f"&#160;{text}&#160;{_LEFT}" for text in texts)
@@ -118,7 +123,7 @@ def _stack(texts: Iterable[str]) -> str:
 def _lines(label: Label, width: int) -> Iterator[str]:
     for line in lines(label, width=width):
         # one more than a space, since a viewer may draw bold letters wider than dot has measured them
-        yield "&#160; ".join(_FACES.get(name, "{}").format(xml_text(text)) for name, text in line)
+        yield "&#160; ".join(_FACES.get(name, "{}").format(_text(text)) for name, text in line)
 
 
 def _tinted(label: Label, line: str) -> str:

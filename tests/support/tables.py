@@ -42,6 +42,8 @@ ODD_NAMES = (
     "`tick`",
     "pipe|pipe",
     "{brace}",
+    "]",
+    "]]",
     "line\nbreak",
     "tab\tstop",
     " ",
