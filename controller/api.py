@@ -53,6 +53,7 @@ from quiesce.controller.retention import Pruned
 from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.takeover import Recovered, recover_all
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
+from quiesce.controller.turns import Transaction, Turns
 from quiesce.controller.unread_journals import LookedAfter, who_answers
 from quiesce.fsm.engine import Engine
 from quiesce.fsm.errors import QuiesceError
@@ -68,7 +69,6 @@ from quiesce.transport.token import EnvironmentTokenProvider, TokenProvider, not
 
 __all__ = ["Controller"]
 
-Transaction = PhasedCut | PhasedRestore | TrainerOnlyCut | TrainerOnlyRestore
 T = TypeVar("T", bound=Transaction)
 
 _log: Final = log_named("quiesce.controller")
@@ -115,12 +115,11 @@ class Controller:
         self._engine = engine or TransitionsEngine()
         self._discovered: Discovered | None = None
         self._listed = config  # with the participants of Gym's configuration, once that was read
-        self._busy = asyncio.Lock()
-        self._running: Transaction | None = None
         self._last_cut = LastCut(self, self._clock, on_asked_cut)
         self._requests = RequestWatch(self, self._clock, on_asked_cut)
         self._tenure: Tenure | None = None
         self._loose = LooseEnds(self._clock)
+        self._turns = Turns(self._loose)
         self._recovered: tuple[Recovered, ...] = ()
         self._unread: tuple[LookedAfter, ...] = ()
 
@@ -274,8 +273,8 @@ class Controller:
         """Release everything. What is not settled is given up and logged; the next controller takes it up again."""
         await self._last_cut.close()
         await self._requests.close()
-        if self._running is not None:  # of a task that nobody waited for
-            await self._running.abort(cancelled=True)
+        if self.running is not None:  # of a task that nobody waited for
+            await self.running.abort(cancelled=True)
         await self._loose.close()
         if self._transport is not None and self._given_transport is None:
             await self._transport.aclose()
@@ -325,17 +324,16 @@ class Controller:
     @property
     def is_busy(self) -> bool:
         """Whether a transaction runs, or is being opened or settled."""
-        return self._busy.locked()
+        return self._turns.is_taken
 
     @property
     def running(self) -> Transaction | None:
         """The transaction that runs, from when it was opened until it is ended."""
-        return self._running
+        return self._turns.running
 
     async def idle(self) -> None:
         """Wait until no transaction runs."""
-        async with self._busy:
-            pass
+        await self._turns.idle()
 
     def take_last_cut(self, why: str) -> None:
         """Take a last cut in what is left of ``grace_s``, as a configured signal does; then cancel whoever opened this.
@@ -374,11 +372,8 @@ class Controller:
             PublishUncertain: whether its snapshot is published still cannot be read.
             ConfigurationError: a transaction is running.
         """
-        await self._take_turn()
-        try:
+        async with self._turns.taken():
             await self._loose.settle(give_up)
-        finally:
-            self._busy.release()
 
     @property
     def owed(self) -> tuple[ParticipantKey, ...]:
@@ -396,29 +391,23 @@ class Controller:
             InDoubt: somebody could not be proven open.
             QuiesceError: the participants could not be asked.
         """
-        for transaction in (self._running, *self._loose.all):
+        for transaction in (self.running, *self._loose.all):
             if transaction is not None and wire_id in (None, transaction.wire_id):
                 aborted = await abort_one(transaction)
                 await self._loose.let_go()
                 return aborted
         if wire_id is None or not self.config.enabled:
             return Aborted()
-        if self._running is not None:  # whoever is held by another id, its preflight names
-            return Aborted(still_open=self._open_ids())
-        await self._take_turn()
-        try:
+        if self.running is not None:  # whoever is held by another id, its preflight names
+            return Aborted(still_open=self._turns.open_ids)
+        async with self._turns.taken():
             aborted, leftover = await release_held(self._opening(await self._addresses()), wire_id)
             if leftover is not None:
                 self._loose.add(leftover)
                 await self._loose.let_go()
                 if not leftover.is_settled():
                     raise leftover.held() or leftover.error()
-        finally:
-            self._busy.release()
-        return replace(aborted, still_open=self._open_ids())
-
-    def _open_ids(self) -> tuple[str, ...]:
-        return tuple(one.wire_id for one in (self._running, *self._loose.all) if one is not None)
+        return replace(aborted, still_open=self._turns.open_ids)
 
     async def holders(self) -> Answered:
         """Which checkpoint ids hold whom, as the participants say it, and who says nothing. Only reads."""
@@ -447,8 +436,7 @@ class Controller:
         """
         if self._tenure is None:
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
-        await self._take_turn()
-        try:
+        async with self._turns.taken():
             return await finish_first(
                 asyncio.to_thread(
                     self.store.prune,
@@ -458,8 +446,6 @@ class Controller:
                     dry_run=dry_run,
                 )
             )
-        finally:
-            self._busy.release()
 
     # the low-level interface, of which the contexts are made
 
@@ -501,16 +487,10 @@ class Controller:
     async def end(self, transaction: Transaction) -> None:
         """Give the turn back. A transaction that left something open is kept until it is settled."""
         try:
-            if isinstance(transaction, PhasedCut | PhasedRestore) and not transaction.is_settled():
-                self._loose.add(transaction)
-            else:
-                await transaction.close()
-                if isinstance(transaction, PhasedRestore) and transaction.replaces:
-                    await self._loose.let_go()
+            if await self._turns.rest(transaction):
                 await self._retain(transaction)
         finally:
-            self._running = None
-            self._busy.release()
+            self._turns.give_back()
 
     async def _retain(self, transaction: Transaction) -> None:
         """After a cut that stands, remove what ``keep_latest_k`` leaves over and left-overs; what fails is noted."""
@@ -519,34 +499,16 @@ class Controller:
             for note in await applied_retention(self.store, transaction.wire_id, keep, self._tenure):
                 transaction.note(note)
 
-    async def _take_turn(self) -> None:
-        if self._busy.locked():
-            raise ConfigurationError("another cut or restore of this controller is running; wait for it to end")
-        await self._busy.acquire()
-
     async def _begin(self, opened: Callable[[Opening], Awaitable[T]], *, replaces: bool = False) -> T:
         if self.config.enabled and (self._transport is None or self._discovered is None):
             raise ConfigurationError("the controller is not open; use it as 'async with Controller...'")
-        await self._take_turn()
-        try:
-            # a restore may take the place of those of which nobody holds anything any more
-            forsaken = await self._loose.forsaken() if replaces else ()
-            # where nobody is called nobody needs to be open
-            left = forsaken if self.config.enabled else self._loose.all
-            await self._loose.settle(besides=left)
+
+        async def checked() -> T:
             if self._tenure is not None:
                 await asyncio.to_thread(self._tenure.check)
-            transaction = await opened(self._opening())
-            if isinstance(transaction, PhasedRestore):
-                transaction.replaces = forsaken
-            if not self.config.enabled:
-                for one in left:
-                    transaction.note(f"an earlier run is not settled: {one.held()}")
-        except BaseException:
-            self._busy.release()
-            raise
-        self._running = transaction
-        return transaction
+            return await opened(self._opening())
+
+        return await self._turns.begin(checked, calls=self.config.enabled, replaces=replaces)
 
     def _opening(self, listed: Config | None = None) -> Opening:
         return Opening(

@@ -139,7 +139,7 @@ async def test_whom_an_earlier_run_left_paused_is_reopened_all_the_same(tmp_path
     cut = await controller.begin_cut("step-1")
     await cut.prepare()
     await cut.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     assert not await fleet.everybody_accepts()
     async with fleet.controller(tmp_path, enabled=False) as controller:
@@ -161,7 +161,7 @@ async def test_who_cannot_be_reopened_is_named_and_keeps_nobody_from_saving(tmp_
     cut = await controller.begin_cut("step-1")
     await cut.prepare()
     await cut.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     network.unmount("http://tools")
     async with fleet.controller(tmp_path, transport=network, enabled=False) as controller:

@@ -126,7 +126,7 @@ async def test_who_was_restarted_to_wait_for_a_restore_is_owed_nothing(tmp_path:
         cut = await dead.begin_cut("first")
         await cut.prepare()
         await cut.close()
-        dead._running = None
+        dead._turns.running = None
     fresh = Fleet(restore_expected=True)
     async with fresh.controller(tmp_path) as controller:
         (recovered,) = controller.recovered

@@ -33,7 +33,7 @@ async def left(controller: Controller, *, committed: bool = False) -> Path:
     if committed:
         await cut.commit()
     await cut.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     return controller.store.layout.journal(cut.wire_id)
 
@@ -169,7 +169,7 @@ async def test_a_recovery_comes_to_its_end_however_short_its_time_is(
             preparing = asyncio.create_task(cut.prepare())
             await here.fleet.clock.sleep(0.001)
             await cut.close()
-            controller._running = None
+            controller._turns.running = None
             await asyncio.gather(preparing, return_exceptions=True)
         next_one = here.controller()
         next_one.config = next_one.config.model_copy(update={"release_timeout_s": release_timeout_s})

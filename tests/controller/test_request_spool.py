@@ -142,6 +142,7 @@ async def test_a_cut_that_runs_is_aborted_from_outside(tmp_path: Path, fence: Fe
             "reopened": [],
             "to_restart": [],
             "silent": {},
+            "waiting": [],
             "still_open": [],
             "moved_to": None,
             "notes": [],

@@ -144,7 +144,7 @@ async def broken_off(root: Path, fresh: Fleet, network: AsgiTransport, at: str) 
     restoring = asyncio.create_task(restore.restore())
     await left.wait()
     await restore.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     restoring.cancel()
     await asyncio.gather(restoring, return_exceptions=True)
@@ -284,7 +284,7 @@ async def test_a_recovery_names_who_waits_though_nobody_was_touched(tmp_path: Pa
     restoring = asyncio.create_task(restore.restore())
     await left.wait()
     await restore.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     restoring.cancel()
     await asyncio.gather(restoring, return_exceptions=True)

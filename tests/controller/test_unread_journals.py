@@ -84,7 +84,7 @@ async def left(controller: Controller, label: str) -> Path:
     cut = await controller.begin_cut(label)
     await cut.prepare()
     await cut.close()
-    controller._running = None
+    controller._turns.running = None
     await controller.close()
     return controller.store.layout.journal(cut.wire_id)
 

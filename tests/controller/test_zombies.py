@@ -215,8 +215,9 @@ async def test_of_two_controllers_that_start_at_once_one_recovers(tmp_path: Path
         assert [type(error) for error in told if error is not None] == [RootHeld]
         winner = one if told[0] is None else other
         assert [recovered.state for recovered in winner.recovered] == ["aborted"]
-        resumes = [said for said in here.ground.way.log[before:] if said.what == "resume"]
+        resumes = [said for said in here.ground.way.log[before:] if said.checkpoint_id == taken.wire_id]
         assert len(resumes) == len({said.who for said in resumes}) == 3
+        assert {said.what for said in resumes} == {"resume"}
         assert await here.fleet.everybody_accepts()
         await winner.close()
         with contextlib.suppress(Superseded):
