@@ -166,7 +166,7 @@ class _Making:
         except _Ended as ended:
             cut_short = ended.cut_short
         except Stopped as stopped:
-            left = f"{stopped.number.name} in {self.stands}; it is undecided, and so is what was not begun"
+            left = f"{stopped.number.name} in {self.stands}; what it has not found is undecided, and so is what was not begun"
             cut_short = CutShort(f"interrupted: {left}", stopped.exit_code, signal=stopped.number.name)
         if cut_short is not None:
             typer.echo(f"quiesce: {cut_short.reason}", err=True)
@@ -193,7 +193,7 @@ class _Making:
         with _shown(setup.name, self.stopping) as display:
 
             def watch(progress: Progress) -> None:
-                self.stands = f"'{setup.name}', at {progress.states:,} states and depth {progress.depth}"
+                self.stands = _standing(setup.name, progress)
                 if display is not None:
                     display(progress)
 
@@ -207,6 +207,12 @@ class _Making:
             undecided = f"{setup.name}: undecided, the memory is full; bound the search with --states-max"
             raise _Ended(CutShort(undecided, kind="MemoryError"))
         return Search(setup, found, took_s)
+
+
+def _standing(name: str, progress: Progress) -> str:
+    """Where a search is, with what it has found so far."""
+    found = f" ({', '.join(progress.violated)}: violated already)" if progress.violated else ""
+    return f"'{name}', at {progress.states:,} states and depth {progress.depth}{found}"
 
 
 @contextmanager

@@ -22,11 +22,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["STATES_MAX", "Exploration", "Kind", "Model", "Progress", "Verdict", "explore"]
+__all__ = ["NEVER_STUCK", "STATES_MAX", "Exploration", "Kind", "Model", "Progress", "Verdict", "explore"]
 
 STATES_MAX: Final = 5_000_000
 """Default bound on the states of one search."""
 PROGRESS_EVERY: Final = 50_000
+NEVER_STUCK: Final = "every state that may not rest has a step"
 
 S = TypeVar("S", bound=Hashable)
 
@@ -138,11 +139,15 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a search has come: states found, states waiting to be looked at, distance from the beginning."""
+    """How far a search has come: states found, states waiting to be looked at, distance from the beginning.
+
+    ``violated`` names the properties that are known by now not to hold, whatever comes of the rest.
+    """
 
     states: int
     waiting: int
     depth: int
+    violated: tuple[str, ...] = ()
 
 
 def explore(
@@ -199,7 +204,7 @@ class _Search(Generic[S]):
             if not self.complete:
                 break
             if watch is not None and index % PROGRESS_EVERY == 0:
-                watch(Progress(len(self.states), len(self.states) - index, self.depth))
+                watch(Progress(len(self.states), len(self.states) - index, self.depth, self._violated()))
         if not (stop_at_violation and self._is_violated()):
             for waiting in range(index, len(self.states)):
                 state = self.states[waiting]
@@ -238,6 +243,10 @@ class _Search(Generic[S]):
                 return index + 1
         return end
 
+    def _violated(self) -> tuple[str, ...]:
+        known = [name for bit, name in enumerate(self.model.always) if bit in self.broken_at]
+        return (*known, *((NEVER_STUCK,) if self.stuck_at is not None else ()))
+
     def _is_violated(self) -> bool:
         return bool(self._broken) or self.stuck_at is not None
 
@@ -257,7 +266,7 @@ class _Search(Generic[S]):
     def result(self) -> Exploration:
         model = self.model
         verdicts = [self._always(name, Kind.ALWAYS, self.broken_at.get(bit)) for bit, name in enumerate(model.always)]
-        verdicts.append(self._always("every state that may not rest has a step", Kind.NO_DEADLOCK, self.stuck_at))
+        verdicts.append(self._always(NEVER_STUCK, Kind.NO_DEADLOCK, self.stuck_at))
         if model.recoverable:
             verdicts.append(self._recoverable(model.recoverable))
         verdicts += [self._sometimes(name, self.reached_at.get(bit)) for bit, name in enumerate(model.sometimes)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiesce.fsm.explore import Exploration, Kind, Progress, Verdict, explore
+from quiesce.fsm.explore import NEVER_STUCK, Exploration, Kind, Progress, Verdict, explore
 
 
 @dataclass
@@ -166,6 +166,16 @@ def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.states for each in heard] == [4, 6, 6]
     assert [each.waiting for each in heard] == [2, 2, 0]
     assert heard[0].depth <= heard[-1].depth
+
+
+def test_progress_names_what_is_violated_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupts a long search learns what it has found by then."""
+    monkeypatch.setattr("quiesce.fsm.explore.PROGRESS_EVERY", 2)
+    heard: list[Progress] = []
+    explore(Graph({0: (1,), 1: (2, 4), 2: (3,)}, bad=frozenset({2}), resting=frozenset({3, 4})), watch=heard.append)
+    assert [each.violated for each in heard] == [(), ("good",)]
+    explore(Graph({0: (1, 2, 3), 2: (1,)}, resting=frozenset({3})), watch=heard.append)
+    assert [each.violated for each in heard[2:]] == [(NEVER_STUCK,)] * 2
 
 
 # random graphs against plain definitions
