@@ -166,8 +166,9 @@ class _Making:
         except _Ended as ended:
             cut_short = ended.cut_short
         except Stopped as stopped:
-            left = f"{stopped.number.name} in {self.stands}; what it has not found is undecided, and so is what was not begun"
-            cut_short = CutShort(f"interrupted: {left}", stopped.exit_code, signal=stopped.number.name)
+            left = "what it has not found is undecided, and so is what was not begun"
+            reason = f"interrupted: {stopped.number.name} in {self.stands}; {left}"
+            cut_short = CutShort(reason, stopped.exit_code, signal=stopped.number.name)
         if cut_short is not None:
             typer.echo(f"quiesce: {cut_short.reason}", err=True)
         return searches, cut_short

@@ -240,8 +240,9 @@ def test_what_was_found_before_a_signal_is_told(monkeypatch: pytest.MonkeyPatch,
     assert "so far     always       quiesced_before_export (1 of 1 search)" in result.stdout
     assert "holds  " not in result.stdout
     assert result.stdout.endswith("interrupted after 1 of 2 searches: these are bounds, not proofs\n")
+    where = f"'{FIRST.name}', at 1,234 states and depth 5 (one_active_cut: violated already)"
     assert (
-        f"interrupted: {number.name} in '{FIRST.name}', at 1,234 states and depth 5 (one_active_cut: violated already); "
+        f"interrupted: {number.name} in {where}; "
         "what it has not found is undecided, and so is what was not begun" in result.stderr
     )
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
