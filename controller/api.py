@@ -115,13 +115,18 @@ class Controller:
         self._engine = engine or TransitionsEngine()
         self._discovered: Discovered | None = None
         self._listed = config  # with the participants of Gym's configuration, once that was read
-        self._last_cut = LastCut(self, self._clock, on_asked_cut)
-        self._requests = RequestWatch(self, self._clock, on_asked_cut)
+        self._on_asked_cut = on_asked_cut
         self._tenure: Tenure | None = None
-        self._loose = LooseEnds(self._clock)
-        self._turns = Turns(self._loose)
         self._recovered: tuple[Recovered, ...] = ()
         self._unread: tuple[LookedAfter, ...] = ()
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """What lives from one opening to its end, which may be in another event loop than the one before."""
+        self._last_cut = LastCut(self, self._clock, self._on_asked_cut)
+        self._requests = RequestWatch(self, self._clock, self._on_asked_cut)
+        self._loose = LooseEnds(self._clock)
+        self._turns = Turns(self._loose)
 
     @classmethod
     def from_config(
@@ -163,7 +168,8 @@ class Controller:
         Raises:
             StorageFailed: the root cannot be used.
             RootHeld: another controller is alive on it.
-            ConfigurationError: Gym's configuration cannot be read, or signals cannot be listened for here.
+            ConfigurationError: this one is open already, Gym's configuration cannot be read, or signals cannot be
+                listened for here.
             TopologyError: the participants do not make a deployment that can be cut; all problems are named.
         """
         await self._take_root()
@@ -192,6 +198,9 @@ class Controller:
         return self._recovered
 
     async def _take_root(self, only: str | None = None) -> None:
+        if self._tenure is not None:
+            raise ConfigurationError("the controller is open already")
+        self._begin_anew()
         if self.config.enabled and self._given_transport is None:
             await note_without_token(self._tokens)  # what is no token is refused before anything else is tried
         await asyncio.to_thread(self.store.prepare)

@@ -81,6 +81,16 @@ async def _fence_of(fleet: Fleet) -> FenceVariant:
     return fleet.fence
 
 
+def test_opened_again_it_is_as_new(servers: ServedFleet, tmp_path: Path) -> None:
+    """Its event loop ends with it; the next opening has another one."""
+    controller = BlockingController(servers.config(tmp_path), on_completed=keep, tokens=TOKENS)
+    for label in ("first", "second"):
+        with controller, controller.cut(label):
+            pass
+        assert servers.run(Fleet.everybody_accepts)
+    assert len(list((tmp_path / "snapshots").iterdir())) == 2
+
+
 def test_an_exception_in_the_body_aborts(servers: ServedFleet, tmp_path: Path) -> None:
     """Everybody is open again, nothing is published, and the exception is the caller's own."""
     with BlockingController(servers.config(tmp_path), on_completed=keep, tokens=TOKENS) as controller:

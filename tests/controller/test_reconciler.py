@@ -66,6 +66,26 @@ async def test_whoever_comes_back_is_resumed_within_one_step(tmp_path: Path, fen
 
 @on_both_fences
 @virtual_time
+async def test_a_controller_that_is_opened_again_looks_after_it_as_well(tmp_path: Path, fence: FenceVariant) -> None:
+    """Closed and opened once more it is as new; opened while it is open it is refused, and nothing is lost."""
+    fleet = Fleet(fence)
+    network = fleet.transport()
+    tap = Wiretap(network)
+    controller = fleet.controller(tmp_path, transport=tap, release_timeout_s=20.0)
+    async with controller:
+        pass
+    async with controller:
+        await in_doubt(controller, network, tap)
+        with pytest.raises(ConfigurationError, match="open already"):
+            await controller.open()
+        network.mount("http://tools", fleet.apps["tools"])
+        await fleet.clock.sleep(STEP_S)
+        assert controller.unsettled is None
+        assert await fleet.everybody_accepts()
+
+
+@on_both_fences
+@virtual_time
 async def test_the_next_controller_goes_on_looking(tmp_path: Path, fence: FenceVariant) -> None:
     """It was closed in between, and so was the one after it: what is owed stands in the journal."""
     fleet = Fleet(fence)
