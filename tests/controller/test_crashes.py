@@ -14,6 +14,7 @@ recoveries that leave the same one is played to its end. Of those that are merge
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -36,8 +37,11 @@ EVERY_NTH_TWICE: Final = 1 if IS_THOROUGH else 170
 EVERY_NTH_MERGED: Final = 200
 EVERY_NTH_AGAIN: Final = 10
 """Of the points of recoveries: after so many the next recovery dies at the same point once more."""
-SHARDS: Final = range(8 if IS_THOROUGH else 1)
+SHARDS: Final = range(12 if IS_THOROUGH else 1)
 """So that no test takes long and several cores can share the points."""
+
+NEIGHBOURS: Final = 3
+"""So many points that follow one another stay in one shard: what their recoveries leave is often the same."""
 
 Crashed = CrashedCut | CrashedRestore
 Build = Callable[[FenceVariant, Path], Crashed]
@@ -136,10 +140,10 @@ def test_recovery_may_die_at_any_point_too(
     firsts = list(merged(points_of(counted, EVERY_NTH_TWICE, VARIANTS.index(variant)), counted.left).values())
     if not IS_THOROUGH:
         firsts = [[points[0]] for points in firsts[::4]]
-    start, end = (len(firsts) * edge // len(SHARDS) for edge in (shard, shard + 1))
+    firsts = [points for place, points in enumerate(firsts) if place // NEIGHBOURS % len(SHARDS) == shard]
     swept = stood_for = 0
     ended: set[bytes] = set()
-    for number, mine in enumerate(firsts[start:end]):
+    for number, mine in enumerate(firsts):
         _, recovery = played(crashed, tmp_path / "recovery", mine[0], None)
         wanted = points_of(recovery, EVERY_NTH_TWICE, number)
         for first, second in chosen(mine, merged(wanted, recovery.left), ended):
@@ -170,18 +174,23 @@ def chosen(firsts: list[Point], seconds: dict[bytes, list[Point]], ended: set[by
 
 
 def test_only_what_leaves_the_same_is_merged(tmp_path: Path) -> None:
-    """A call that changes somebody leaves something else before, on its way and after it; so does half a write."""
+    """A call that changes somebody leaves something else before, on its way and after it; so does half a line."""
     _, counted = prepared("cut", FenceVariant.STRICT, tmp_path)
     changing = ("pause", "prepare", "commit", "resume")
     names = counted.names[Kind.CALL]
     begin = names.index("main/policy GET /ng-control/v1/capabilities", 1)  # what is asked before is discovery
     calls = [nth for nth, name in enumerate(names, start=1) if nth > begin and name.endswith(changing)]
-    writes = [nth for nth, name in enumerate(counted.names[Kind.FILE], start=1) if name.startswith("write")]
+    lines = re.compile(r"write .*\.ndjson")
+    writes = [nth for nth, name in enumerate(counted.names[Kind.FILE], start=1) if lines.fullmatch(name)]
     assert len(calls) >= 9
     assert len(writes) >= 5
     for nth in calls:
         assert len({counted.left[Kind.CALL, nth, moment] for moment in MOMENTS[Kind.CALL]}) == 3
-    for nth in writes:
-        moments = (Moment.BEFORE, Moment.DURING, Moment.AFTER)
-        assert len({counted.left[Kind.FILE, nth, moment] for moment in moments}) == 3
+    torn = [
+        nth
+        for nth in writes
+        if counted.left[Kind.FILE, nth, Moment.DURING]
+        not in (counted.left[Kind.FILE, nth, Moment.BEFORE], counted.left[Kind.FILE, nth, Moment.AFTER])
+    ]
+    assert len(torn) >= len(writes) - 1  # a journal that is closed may write no byte
     assert len(set(counted.left.values())) < len(counted.left) / 3

@@ -1,8 +1,9 @@
 """What a controller leaves that ends at an instant, as one value: two instants that leave the same are one to recovery.
 
 Of everything that outlives a controller: every file below its root, what the servers know, their tasks and the calls
-that are on their way (as far as each has come), what the trainer owns, and what time it is. Of a journal what a
-recovery takes from it, which is its account, and where every machine stands; not the way there.
+that are on their way (as far as each has come), what the trainer owns, and how far off is what is still due. Of a
+journal what a recovery takes from it, which is its account, and where every machine stands; not the way there. Of the
+holder of the root how it stands, not how often it had shown that it lives; of a temporary file that it is there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import enum
 import functools
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -21,19 +23,21 @@ from typing import Any, Final
 
 from support.crashes import Scene
 from support.ground import CoordinatedFleet
-from support.mortal import Doom, Moment, Point
+from support.mortal import Doom, Moment, Point, is_mortal
 
 from quiesce.controller.files import LocalFiles
 from quiesce.controller.journal import read_journal
 from quiesce.controller.journal_lines import SavedRecord
 from quiesce.controller.recovery import account_of
 from quiesce.fsm.fence import FenceState
+from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import ParticipantKey
 
 __all__ = ["Census", "left_behind"]
 
 _PLAIN: Final = (enum.Enum, str, bytes, int, float, bool, type(None), type, PurePath)
 _OF_SERVERS: Final = "quiesce.participants"
+_BEATS: Final = re.compile(rb'"beat":\d+,')
 _NOT_STATE: Final = {"time_ts", "sequence", "checksum"}
 """Of a line of a journal: when it was written and how it is sealed."""
 
@@ -58,17 +62,31 @@ def left_behind(scene: Scene, doom: Doom, point: Point, half: tuple[Path, bytes]
     if point[2] is Moment.POWER_LOSS:
         for file in doom.written:
             lost.setdefault(str(file.path), []).append(file.synced)
+    outliving = [task for task in asyncio.all_tasks() - doom.owned if not _changes_nothing(task)]
     return _digest(
-        asyncio.get_running_loop().time(),
+        _due(scene, outliving),
         tuple(_files(scene.root, lost, half)),
         _Walk().of((fleet.apps, fleet.ledger, fleet.runs, fleet.states, beside)),
-        sorted(repr(_task(task)) for task in asyncio.all_tasks() - doom.owned if not _changes_nothing(task)),
+        sorted(repr(_task(task)) for task in outliving),
         tuple(scene.trainer.owned),
     )
 
 
 def _digest(*parts: object) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def _due(scene: Scene, outliving: list[asyncio.Task[Any]]) -> object:
+    """What the time means for those who live on: the instant itself while a call with a deadline is on its way."""
+    now_s, now_ts = asyncio.get_running_loop().time(), scene.fleet.clock.now_ts()
+    if any(" http" in task.get_name() for task in outliving):
+        return now_s
+    timers: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]  # of no interface
+    left = [timer.when() - now_s for timer in timers if not (timer.cancelled() or is_mortal(timer))]
+    # of whoever is prepared already nothing happens at the deadline
+    preparing = [app.fence for app in scene.fleet.apps.values() if app.fence.state.phase is FencePhase.PREPARING]
+    deadlines = [(fence.deadline_ts or now_ts) - now_ts for fence in preparing]
+    return sorted(round(one, 6) for one in left), [round(max(0.0, one), 6) for one in deadlines]
 
 
 def _files(root: Path, lost: Mapping[str, list[int]], half: tuple[Path, bytes] | None) -> Iterator[tuple[str, object]]:
@@ -82,7 +100,15 @@ def _files(root: Path, lost: Mapping[str, list[int]], half: tuple[Path, bytes] |
                 content = content[:size].ljust(size, b"\0")
             if half is not None and str(half[0]) == path:
                 content += half[1]
-            yield path[len(str(root)) :], _journal(content) if name.endswith(".ndjson") else _digest(content)
+            yield path[len(str(root)) :], _said(name, content)
+
+
+def _said(name: str, content: bytes) -> object:
+    if name.endswith(".ndjson"):
+        return _journal(content)
+    if name == "holder.json":
+        return _BEATS.sub(b"", content)
+    return "a temporary file" if name.endswith(".tmp") else _digest(content)
 
 
 @dataclass

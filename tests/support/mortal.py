@@ -31,6 +31,7 @@ __all__ = [
     "MortalTransport",
     "Point",
     "StoppableTransport",
+    "is_mortal",
     "run_mortal",
 ]
 
@@ -260,6 +261,11 @@ class _MortalFile:
 
     def close(self) -> None:
         self._real.close()
+
+
+def is_mortal(timer: asyncio.TimerHandle) -> bool:
+    """Whether a timer belongs to a life, this one or one that is over: to whoever comes later it is nothing."""
+    return timer._context.get(_OWNER) is not None  # type: ignore[attr-defined]  # of no interface
 
 
 async def run_mortal(life: Callable[[], Awaitable[object]], doom: Doom) -> bool:
