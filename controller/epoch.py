@@ -6,6 +6,10 @@ with each beat. Whoever comes later watches it: a content that changed within th
 belongs to a live controller, and the root is refused; one that stood still is taken over with the next number. No
 clock of the former holder is believed, and a former holder that wakes up writes into its own folder alone.
 
+Beside the numbers stands a mark, which the first tenure makes and all others find: numbers can be compared only under
+one mark. Where it is gone, the folder was removed or moved away, and another one may have begun at 1 again in its
+place; that is a storage which failed, and no take-over.
+
 Before anything that lasts a controller looks whether it still has the highest number, and gives up if not (design 4).
 What cannot be looked away is the one operation that was under way at that moment; recovery makes each such operation
 harmless (``quiesce.controller.recovery``).
@@ -17,7 +21,9 @@ import asyncio
 import contextlib
 import errno
 import os
+import secrets
 import socket
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
@@ -36,6 +42,9 @@ BEATS_MISSED_MAX: Final = 3
 """After so many beats without a change the holder is taken for gone."""
 HOLDER_BYTES_MAX: Final = 4096
 CLAIMS_MAX: Final = 10
+MARK: Final = "of-"
+"""How the mark begins; eight hex digits follow."""
+_MARK_SIZE: Final = 4
 
 Count = Annotated[StrictInt, Field(ge=0)]
 
@@ -61,7 +70,7 @@ def highest_epoch(files: FileSystem, layout: RootLayout) -> int:
     with storage_errors("read the epoch", layout.epochs):
         if files.status(layout.epochs) is None:
             return 0
-        return max((int(name) for name in files.names(layout.epochs) if name.isdecimal()), default=0)
+        return _highest(files.names(layout.epochs))
 
 
 def read_holder(files: FileSystem, layout: RootLayout, epoch: int) -> Holder | None:
@@ -87,6 +96,7 @@ class Tenure:
 
     def __init__(self, files: FileSystem, layout: RootLayout, clock: Clock, epoch: int) -> None:
         self.epoch = epoch
+        self._mark = ""
         self._files = files
         self._layout = layout
         self._clock = clock
@@ -119,11 +129,20 @@ class Tenure:
 
         Raises:
             Superseded: another controller took over.
-            StorageFailed: that cannot be read.
+            StorageFailed: that cannot be read, or what this controller took is not there any more.
         """
-        found = highest_epoch(self._files, self._layout)
-        if found != self.epoch:
+        found = self._found()
+        if found > self.epoch:
             raise Superseded(self._layout.root, self.epoch, found)
+
+    def _found(self) -> int:
+        """The highest number beside our mark."""
+        with storage_errors("find the root that this controller took", self._layout.epochs):
+            names = self._files.names(self._layout.epochs)
+            highest = _highest(names)
+            if self._mark not in names or highest < self.epoch:
+                raise OSError(errno.ENOENT, "it is not there any more")
+        return highest
 
     async def confirm(self) -> None:
         """:meth:`check` off the event loop. Whoever asks while a look is under way shares the next one.
@@ -150,7 +169,7 @@ class Tenure:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         with contextlib.suppress(StorageFailed):
-            await asyncio.to_thread(self._write, released=True)
+            await asyncio.to_thread(self._sign, released=True)
 
     def _claim(self) -> bool:
         """Make the folder of this number; False when another was first."""
@@ -162,10 +181,20 @@ class Tenure:
                 if error.errno == errno.EEXIST:
                     return False
                 raise
+            self._mark = self._marked()
             self._files.sync_directory(self._layout.epochs)
         self._write()
         self._sweep()
         return True
+
+    def _marked(self) -> str:
+        """The mark of this root, made where there is none yet."""
+        marks = (name for name in self._files.names(self._layout.epochs) if name.startswith(MARK))
+        mark = next(marks, None)
+        if mark is None:
+            mark = f"{MARK}{secrets.token_hex(_MARK_SIZE)}"
+            self._files.make_directory(self._layout.epochs / mark)
+        return mark
 
     def _sweep(self) -> None:
         """Remove the folders of former tenures; what cannot be removed does no harm."""
@@ -179,13 +208,22 @@ class Tenure:
             await self._clock.sleep(beat_s)
             # a storage that fails for a while is met again by the check before something that lasts
             with contextlib.suppress(StorageFailed):
-                await asyncio.to_thread(self._write)
+                await asyncio.to_thread(self._sign)
+
+    def _sign(self, *, released: bool = False) -> None:
+        """Change the holder's file, unless it is that of somebody who began anew in the place of our root."""
+        self._found()
+        self._write(released=released)
 
     def _write(self, *, released: bool = False) -> None:
         self._holder = self._holder.model_copy(update={"beat": self._holder.beat + 1, "released": released})
         path = self._layout.holder(self.epoch)
         with storage_errors("write the epoch", path):
             write_durably(self._files, path, self._holder.model_dump_json().encode())
+
+
+def _highest(names: Iterable[str]) -> int:
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 async def live_tenure(files: FileSystem, layout: RootLayout, clock: Clock) -> tuple[int, Holder] | None:

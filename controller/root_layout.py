@@ -8,6 +8,7 @@
     <root>/.quiesce/staging/<wire id>/...                     the same, before it is published
     <root>/.quiesce/journal/<wire id>.ndjson                  what happened, a record a line
     <root>/.quiesce/epoch/<n>/holder.json                     who holds the root: the highest number
+    <root>/.quiesce/epoch/of-<nonce>                          a mark: under which the numbers can be compared
     <root>/.quiesce/requests/<n>/<id>.request.json            what another program asks of that holder
     <root>/.quiesce/requests/<n>/<id>.answer.json             what came of it
     <root>/.quiesce/trash/<wire id>.<n>/...                   what is being deleted: it was renamed away first
