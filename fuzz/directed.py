@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from quiesce.controller.errors import PublishUncertain, StorageFailed
+from quiesce.controller.journal import JournalFile
 from quiesce.controller.ports import SnapshotPort
-from quiesce.controller.records import Excuse, JournalRecord, RecordPort
+from quiesce.controller.records import Excuse, JournalRecord
 from quiesce.controller.runner import TransactionRunner
 from quiesce.controller.timers import Timers
 from quiesce.fsm import messages as m
@@ -152,16 +153,19 @@ class DirectedSnapshot:
 
 @dataclass(slots=True)
 class DirectedRecords:
-    """Records whose next barrier the script lets fail."""
+    """Records whose next barrier the script lets fail; ``durable_bytes`` is what the last one that held has saved."""
 
-    inner: RecordPort
+    inner: JournalFile
     barrier_fails: bool = False
+    durable_bytes: int = 0
 
     async def append(self, record: JournalRecord, *, barrier: bool) -> None:
         if barrier and self.barrier_fails:
             self.barrier_fails = False
             raise StorageFailed("write a record", Path("journal"), _out_of_order())
         await self.inner.append(record, barrier=barrier)
+        if barrier:
+            self.durable_bytes = self.inner.path.stat().st_size
 
     async def excuse(self, excuse: Excuse) -> None:
         await self.inner.excuse(excuse)
@@ -233,11 +237,16 @@ class DirectedTransport:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def aclose(self) -> None:
-        """Let whoever still waits go, and close what is underneath."""
+    def forget_clients(self) -> None:
+        """Let whoever still waits go; what has left goes on."""
         for journey in (journey for journeys in self.journeys.values() for journey in journeys):
             if not journey.client.done():
                 journey.client.cancel()
+
+    async def aclose(self) -> None:
+        """Let whoever still waits go, and close what is underneath."""
+        self.forget_clients()
+        for journey in (journey for journeys in self.journeys.values() for journey in journeys):
             if journey.delivered is not None:
                 journey.delivered.cancel()
         await self._inner.aclose()

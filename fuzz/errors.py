@@ -3,6 +3,7 @@
 QuiesceError (quiesce.fsm.errors)
 ├── ReplayInvalid      a replay file cannot be used
 ├── Nonconforming      ``assert_conforms``: the server breaks rules (also an AssertionError)
+├── NoCounterpart      the real stack has nothing for an action of a counterexample
 ├── MissingExtra       the in-process kit needs an extra that is not installed
 └── StillClosed        a run was interrupted, and the participant could not be opened again
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from quiesce.fsm.errors import QuiesceError
 
-__all__ = ["MissingExtra", "Nonconforming", "ReplayInvalid", "StillClosed"]
+__all__ = ["MissingExtra", "NoCounterpart", "Nonconforming", "ReplayInvalid", "StillClosed"]
 
 
 class ReplayInvalid(QuiesceError):
@@ -30,6 +31,10 @@ class ReplayInvalid(QuiesceError):
 
 class Nonconforming(QuiesceError, AssertionError):
     """A server under test breaks rules of the protocol; the text lists them with their minimal call sequences."""
+
+
+class NoCounterpart(QuiesceError):
+    """The real stack has nothing for an action where it stands; the text says what is missing."""
 
 
 class MissingExtra(QuiesceError):

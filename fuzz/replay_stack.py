@@ -20,11 +20,15 @@ from quiesce.controller.config import Config, parse_config
 from quiesce.controller.cut_storage import CutStorage, RestoreStorage
 from quiesce.controller.discovery import Discovered, DiscoveredParticipant, discover
 from quiesce.controller.errands import RestoreSource
+from quiesce.controller.files import LocalFiles
 from quiesce.controller.journal import JournalFile
+from quiesce.controller.journal_headings import opened_fields
 from quiesce.controller.ledger import Ledger
+from quiesce.controller.opening import Opening
 from quiesce.controller.ports import CompletedResult, SnapshotPort
 from quiesce.controller.runner import RunnerPorts
 from quiesce.controller.snapshots import SnapshotStore
+from quiesce.fsm.engine import Engine
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.explore_site import INTRUDER
 from quiesce.fsm.fence import FenceState
@@ -33,10 +37,12 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import ParticipantKey, Role
 from quiesce.fuzz.counterexample import Counterexample, Taking
 from quiesce.fuzz.directed import DirectedRecords, DirectedRunner, DirectedSnapshot, DirectedTransport
+from quiesce.fuzz.errors import NoCounterpart
 from quiesce.fuzz.kit import KIT_TOKEN
 from quiesce.fuzz.replay_tables import Moment, Replayed
-from quiesce.fuzz.script import NoCounterpart, Script
+from quiesce.fuzz.script import Script
 from quiesce.fuzz.stage import Actor
+from quiesce.fuzz.takeovers import Life, TakeOver
 from quiesce.fuzz.virtual_time import VirtualClock, run_virtual
 from quiesce.participants.identity import asking_id, healing_id
 from quiesce.participants.replies import CompletionReceipt
@@ -122,17 +128,15 @@ class _Stage:
 
     async def _played(self, replayed: Replayed) -> StackReplay:
         discovered = await discover(self._config(), self._inner, self._clock)
-        runner, records, snapshot = self._opened(discovered)
         script = Script(
-            runner,
-            records,
-            snapshot,
+            self._opened(discovered),
             self._transport,
             self._inner,
             self._actors,
             self._clock,
             self._own,
             self._restart,
+            self._takeover(),
         )
         try:
             for number, moment in enumerate(replayed.moments, start=1):
@@ -141,12 +145,12 @@ class _Stage:
                 except NoCounterpart as word:
                     there_is_none = Difference(number, moment.action, str(word))
                     return StackReplay(number - 1, no_counterpart=there_is_none)
-                reason = self._difference(runner, moment)
+                reason = self._difference(script.life.runner, moment)
                 if reason:
                     return StackReplay(number - 1, Difference(number, moment.action, reason))
             return StackReplay(len(replayed.moments))
         finally:
-            await runner.close()
+            await script.life.runner.close()
 
     # the servers
 
@@ -194,7 +198,7 @@ class _Stage:
 
     # the transaction
 
-    def _opened(self, discovered: Discovered) -> tuple[DirectedRunner, DirectedRecords, DirectedSnapshot]:
+    def _opened(self, discovered: Discovered) -> Life:
         plan = self._found.setup.plan()
         known = {participant.key: participant for participant in discovered.participants}
         fleet = {spec.key: replace(known[spec.key], phases=spec.phases) for spec in plan.members}
@@ -208,15 +212,40 @@ class _Stage:
         else:
             storage = self._staged(store, wire_id, fleet, discovered)
         snapshot = DirectedSnapshot(storage)
-        records = DirectedRecords(JournalFile(store.layout.journal(wire_id)))
-        engine = self._found.engine(TransitionsEngine())
-        ports = RunnerPorts(self._transport, records, self._clock, engine, snapshot, self._own_results)
+        heading = opened_fields(
+            wire_id,
+            _LABEL,
+            fleet,
+            source_wire_id=source.wire_id if source is not None else None,
+            drain=plan.drain,
+            epoch=None,
+            now_ts=self._clock.now_ts(),
+        )
+        records = DirectedRecords(JournalFile(store.layout.journal(wire_id), heading=heading))
+        ports = RunnerPorts(self._transport, records, self._clock, self._engine(), snapshot, self._own_results)
         runner = DirectedRunner(plan, fleet, wire_id, _BUDGETS, ports, source)
         if isinstance(storage, CutStorage):
             storage.ledger = runner.ledger
         runner.direct()
         runner.start()
-        return runner, records, snapshot
+        return Life(runner, records, snapshot)
+
+    def _takeover(self) -> TakeOver:
+        opening = Opening(
+            config=self._config(),
+            discovered=None,
+            transport=self._transport,
+            clock=self._clock,
+            engine=self._engine(),
+            files=LocalFiles(),
+            tenure=None,
+            on_completed=self._own_results,
+            observers=(),
+        )
+        return TakeOver(opening, self._found.setup.plan())
+
+    def _engine(self) -> Engine:
+        return self._found.engine(TransitionsEngine())
 
     def _staged(
         self,

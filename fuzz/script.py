@@ -13,19 +13,19 @@ from typing import Final
 
 from quiesce.controller.requests import control_request
 from quiesce.fsm import messages as m
-from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.explore_site import INTRUDER
+from quiesce.fsm.explore_site import HARMLESS, INTRUDER
 from quiesce.fsm.tables.fence import FenceEvent, FenceVariant
 from quiesce.fsm.vocabulary import ParticipantKey, Role, Verb
 from quiesce.fuzz.directed import (
-    DirectedRecords,
     DirectedRunner,
     DirectedSnapshot,
     DirectedTransport,
     Journey,
     Spoiling,
 )
+from quiesce.fuzz.errors import NoCounterpart
 from quiesce.fuzz.stage import Actor
+from quiesce.fuzz.takeovers import Life, TakeOver, end
 from quiesce.fuzz.virtual_time import VirtualClock
 from quiesce.participants.dialects.base import CallSpec
 from quiesce.participants.dialects.gym_a import GymA
@@ -33,7 +33,7 @@ from quiesce.participants.errors import UnsupportedVerb
 from quiesce.participants.identity import healing_id
 from quiesce.transport.port import ControlReply, Transport
 
-__all__ = ["NoCounterpart", "Script", "knows"]
+__all__ = ["Script", "knows"]
 
 _TURNS: Final = 150
 """Turns of the loop after which whatever an action causes has happened; time stands still meanwhile."""
@@ -61,30 +61,25 @@ _WORK: Final = r"(?:, (?P<work>nothing in flight|work in flight))?"
 _LOST: Final = "never leaves|is lost|is given up before it arrives"
 
 
-class NoCounterpart(QuiesceError):
-    """The real stack has nothing for an action where it stands; the text says what is missing."""
-
-
 class Script:
     """Takes the actions of a counterexample on a directed runner and its servers."""
 
     intruder_id: Final = "another-00000000"
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the stack that the script drives
+    def __init__(
         self,
-        runner: DirectedRunner,
-        records: DirectedRecords,
-        snapshot: DirectedSnapshot,
+        life: Life,
         transport: DirectedTransport,
         beside: Transport,
         actors: Mapping[str, Actor],
         clock: VirtualClock,
         own: Callable[[bool], None],
         restart: Callable[[str], Awaitable[None]],
+        takeover: TakeOver,
     ) -> None:
-        self._runner = runner
-        self._records = records
-        self._snapshot = snapshot
+        self._life = life
+        self._takeover = takeover
+        self._is_withdrawn = False
         self._transport = transport
         self._beside = beside
         self._actors = actors
@@ -102,13 +97,28 @@ class Script:
             NoCounterpart: it cannot, on the real stack.
         """
         bare = action.removesuffix(_RECORD_FAILS)
-        self._records.barrier_fails = bare != action
+        self._life.records.barrier_fails = bare != action
         for pattern, act in self.actions:
             if found := pattern.fullmatch(bare):
                 await act(self, found)
                 await self._settle()
                 return
         raise NoCounterpart("nothing on the real stack is called so")
+
+    @property
+    def life(self) -> Life:
+        """The controller that lives."""
+        return self._life
+
+    @property
+    def _runner(self) -> DirectedRunner:
+        return self._life.runner
+
+    @property
+    def _snapshot(self) -> DirectedSnapshot:
+        if self._life.snapshot is None:
+            raise NoCounterpart("whoever recovers a cut has no snapshot to look at")
+        return self._life.snapshot
 
     async def _settle(self) -> None:
         for _ in range(_TURNS):
@@ -227,8 +237,10 @@ class Script:
 
     async def _ends(self, found: re.Match[str]) -> None:
         actor, operation = self._actor(found), FenceEvent(found["operation"])
-        id_ = self._wire_id(found["id"])
-        if not actor.end_operation(id_, operation, fails=found["end"].endswith("_failed")):
+        id_, fails = self._wire_id(found["id"]), found["end"].endswith("_failed")
+        if operation is FenceEvent.COMMIT and self._is_withdrawn and not fails:
+            raise NoCounterpart("it exports into a folder that the recovery has withdrawn")
+        if not actor.end_operation(id_, operation, fails=fails):
             raise NoCounterpart(f"no {operation} runs there")
         await self._settle()
         if actor.runs_operation(id_, operation):
@@ -269,7 +281,19 @@ class Script:
         journeys[0].fail(left=True)
 
     async def _dies(self, _found: re.Match[str]) -> None:
-        raise NoCounterpart("a controller that takes over what another one left is not there yet")
+        """Its calls still arrive where they were sent to, and what they find out is told to nobody."""
+        for key, journeys in self._transport.journeys.items():
+            name = key.removeprefix(f"{self._deployment}/")
+            for one in journeys:
+                is_under_way = not one.client.done() and one.delivered is None and not one.is_broken
+                if is_under_way and one.command.verb not in HARMLESS:
+                    self._adrift.setdefault(f"{name}: {one.name}", []).append(one)
+        record_fails = self._life.records.barrier_fails
+        self._life.records.barrier_fails = False
+        self._is_withdrawn = not self._runner.state.plan.is_restore
+        await end(self._life)
+        self._transport.forget_clients()
+        self._life = await self._takeover.go_on(self._runner.wire_id, record_fails=record_fails)
 
     async def _intrudes(self, found: re.Match[str]) -> None:
         actor, verb = self._actor(found), Verb.CLOSE if found["word"] == "pauses" else Verb.RELEASE

@@ -109,11 +109,15 @@ class Actor:
             return False
 
     def end_operation(self, id_: str, operation: FenceEvent, *, fails: bool) -> bool:
-        """Let a running operation go on to its end, or fail; False when no such operation runs."""
+        """Let a running operation go on to its end, or fail; False when no such operation was begun.
+
+        One that its server has stopped meanwhile, as a resume does, is over.
+        """
         gate = self._gates.pop((id_, operation), None)
-        if gate is None or gate.done():
+        if gate is None or (gate.done() and not gate.cancelled()):
             return False
-        gate.set_result(not fails)
+        if not gate.done():
+            gate.set_result(not fails)
         return True
 
     def runs_operation(self, id_: str, operation: FenceEvent) -> bool:
