@@ -237,7 +237,8 @@ def _remarks(entry: Entry, half: Half) -> tuple[str, ...]:
     if others:
         remarks.append(f"also names {_named(others)}, without an address: only {half.component} is asked")
     if entry.first_key not in entry.components:
-        first = key_path([entry.first_key])
+        # what is neither a component nor a word of Gym's own may be anything, a secret that lost its place as well
+        first = entry.first_key if entry.first_key in DIRECTIVES else "another key (it is not repeated)"
         remarks.append(
             f"begins with {first}: Gym starts a server only where the component comes first, so it may not run"
         )

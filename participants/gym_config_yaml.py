@@ -1,7 +1,8 @@
 """The text of a resolved NeMo Gym configuration, read within bounds; no error repeats any of it.
 
-Such a text holds API keys in clear. An error therefore names the line, and the keys that lead there, and never quotes
-what stands there; the errors of the YAML library, which quote and keep the text, are not handed on.
+Such a text holds API keys in clear, and one that is written wrongly has them where a key of a mapping is expected. An
+error therefore names the line alone and quotes nothing that stands there, no key, anchor or tag either; the errors of
+the YAML library, which quote and keep the text, are not handed on.
 
 Nothing is built from a tag, an alias is counted with all that it stands for, and a key that stands twice is refused:
 one of the two would be ignored.
@@ -210,7 +211,7 @@ class _Builder:
             return
         node: Node = scalar_value(event)
         if frame is not None and _is_masked(frame.key or "", node):
-            raise _Refused(f"line {_line(event)}: {key_path(self._path())} {_MASKED}")
+            raise _Refused(f"line {_line(event)}: {_MASKED}")
         if event.anchor:
             self._anchors[event.anchor] = _Anchored(node, 1, 0)
         self._place(node, 0)
@@ -220,7 +221,7 @@ class _Builder:
         if key == "<<" and event.implicit[0]:
             raise _Refused(f"line {_line(event)}: '<<' merges mappings; a resolved configuration has none")
         if key in frame.node:
-            raise _Refused(f"line {_line(event)}: {key_path([*self._path(), key])} stands twice; remove one")
+            raise _Refused(f"line {_line(event)}: its key stands twice in one mapping (it is not repeated); remove one")
         frame.key = key
 
     def _take_alias(self, event: yaml.AliasEvent) -> None:
@@ -264,8 +265,7 @@ class _Builder:
 
     def _refuse_no_key(self, event: yaml.Event) -> None:
         if self._open and isinstance(self._open[-1].node, dict) and self._open[-1].key is None:
-            where = key_path(self._path())
-            raise _Refused(f"line {_line(event)}: a key of {where or 'the text'} is no text, number or truth value")
+            raise _Refused(f"line {_line(event)}: a key is no text, number or truth value")
 
     def _check_depth(self, height: int, event: yaml.Event) -> None:
         if len(self._open) + height > DEPTH_MAX:
@@ -275,9 +275,6 @@ class _Builder:
         self._count += count
         if self._count > NODES_MAX:
             raise _Refused(f"has more than {NODES_MAX} keys and values, each alias counted with what it stands for")
-
-    def _path(self) -> list[str]:
-        return [frame.key for frame in self._open if frame.key is not None]
 
 
 def _line(event: yaml.Event) -> int:

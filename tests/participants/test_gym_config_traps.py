@@ -41,7 +41,7 @@ TRAPS = {
         3,
         ALL | {"two_components": 5004, "other_key_first": 5005},
         (
-            "other_key_first begins with owner: Gym starts a server only where the component comes first",
+            "other_key_first begins with another key (it is not repeated): Gym starts a server only where",
             "two_components also names responses_api_agents, without an address",
             "no_port is not asked: it has no port",
             "two_implementations is not asked: it has two implementations under one component",
@@ -211,7 +211,7 @@ REFUSED = {
 }
 
 NO_CONFIGURATION = {
-    "masked_printout": (17, "line 6: policy_model.responses_api_models.vllm_model.api_key holds '****'"),
+    "masked_printout": (17, "line 6: holds '****' where Gym's printouts hide a value"),
     "masked_printout_unquoted": (17, "line 6: holds '****' where Gym's printouts hide a value"),
 }
 
@@ -261,7 +261,7 @@ def test_a_refusal_carries_what_is_only_odd() -> None:
     with pytest.raises(TopologyError, match="other_key_first and two_components have the same address") as caught:
         participants_of(read_gym_configuration(text, source="here"))
     assert len(caught.value.__notes__) == 4
-    assert caught.value.__notes__[0].startswith("here: other_key_first begins with owner")
+    assert caught.value.__notes__[0].startswith("here: other_key_first begins with another key")
 
 
 def test_sentences_are_bounded() -> None:
