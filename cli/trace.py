@@ -168,7 +168,7 @@ def _shown(
         lanes_max = len(timeline.lanes) if everybody else _LANES_MAX
         width = 100 if to_file or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         return timeline_text(timeline, width=width, lanes_max=lanes_max, ascii_only=not to_file and not _has_blocks())
-    sequence = run_sequence(timeline.name, records)
+    sequence = run_sequence(timeline.name, records, roles=roles)
     return sequence_svg(sequence) if shape is _Shape.SEQUENCE else sequence_mermaid(sequence)
 
 

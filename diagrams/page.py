@@ -53,7 +53,7 @@ def run_page(name: str, records: Iterable[RunRecord], *, roles: Mapping[str, str
         *_section("timeline", "Who was paused when", _lanes(timeline)),
         *_section("phases", "What the time went to", _phases(timeline)),
         *_section("states", "The way through the states", _states(kept)),
-        *_section("sequence", "Who was called when", _sequence(name, kept)),
+        *_section("sequence", "Who was called when", _sequence(name, kept, roles or {})),
         *_section("records", "Journal", _journal(kept), anchor="journal-section"),
     )
     title = xml_text(f"{one_line(name)}: {timeline.state}")
@@ -166,8 +166,8 @@ def _with_visited(svg: str, visited: set[str]) -> str:
     return svg
 
 
-def _sequence(name: str, records: Sequence[RunRecord]) -> Iterator[str]:
-    yield f'<div class="scroll" tabindex="0">{sequence_svg(run_sequence(name, records))}</div>'
+def _sequence(name: str, records: Sequence[RunRecord], roles: Mapping[str, str]) -> Iterator[str]:
+    yield f'<div class="scroll" tabindex="0">{sequence_svg(run_sequence(name, records, roles=roles))}</div>'
 
 
 def _journal(records: Sequence[RunRecord]) -> Iterator[str]:

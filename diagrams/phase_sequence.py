@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from quiesce.diagrams.sequence import CONTROLLER, Sequence, SequenceStep, StepKind
-from quiesce.fsm.tables.participant import ParticipantEvent
-from quiesce.fsm.tables.phases import PhasePlan, Wave
+from quiesce.fsm.tables.fence import FENCE, FenceEvent
+from quiesce.fsm.tables.participant import ANSWERS, PARTICIPANT, ParticipantEvent, ParticipantState
+from quiesce.fsm.tables.phases import Milestone, PhasePlan, Wave
 from quiesce.fsm.vocabulary import Outcome, Role, Verb
 
 __all__ = ["SAMPLE_TOPOLOGY", "phase_sequence"]
@@ -30,6 +31,21 @@ _CALLS: Final[Mapping[ParticipantEvent, tuple[Verb, Outcome]]] = {
 }
 """What becomes due in a wave, as a call and the answer that lets the transaction go on."""
 
+_DRAINING_ROLES: Final = frozenset(
+    role
+    for (_, role), table in FENCE.items()
+    if any(row.event is FenceEvent.PREPARE_DRAINING and row.target is not row.source for row in table.rows)
+)
+"""Those whose fence can answer a close before its work in flight has ended."""
+
+_MEMBERS: Final[Mapping[Role, str]] = {
+    Role.POLICY: "policy",
+    Role.AUXILIARY: "auxiliary model",
+    Role.AGENT: "agent",
+    Role.RESOURCES: "resource server",
+}
+"""One member of a role, in words."""
+
 
 def phase_sequence(plan: PhasePlan, topology: Mapping[str, Role]) -> Sequence:
     """Who is called in which order in a phase.
@@ -39,27 +55,51 @@ def phase_sequence(plan: PhasePlan, topology: Mapping[str, Role]) -> Sequence:
         topology: each participant's name and role, in the order in which they are drawn.
     """
     drain = f" ({plan.drain.value.replace('_', ' ')})" if plan.drain else ""
-    steps = [step for number, wave in enumerate(plan.waves, start=1) for step in _wave(number, wave, topology)]
-    return Sequence(f"The phase {plan.phase.value}{drain}", (CONTROLLER, *topology), tuple(steps))
+    steps = tuple(_steps(plan, topology))
+    return Sequence(f"The phase {plan.phase.value}{drain}", (CONTROLLER, *topology), steps)
 
 
-def _wave(number: int, wave: Wave, topology: Mapping[str, Role]) -> Iterator[SequenceStep]:
-    members = [name for name, role in topology.items() if role in wave.roles]
-    if not members:
-        return
-    verb, answer = _CALLS[wave.event]
-    label = f"wave {number}, {_begins(wave)}: {wave.reason}"
-    yield SequenceStep(CONTROLLER, CONTROLLER, label, StepKind.STAGE)
-    # inside a wave every call is concurrent: all go out before the first answer is waited for
-    yield from (SequenceStep(CONTROLLER, name, verb.value) for name in members)
-    expected = (wave.expects or answer).value
-    yield from (SequenceStep(name, CONTROLLER, expected, StepKind.REPLY) for name in members)
+def _steps(plan: PhasePlan, topology: Mapping[str, Role]) -> Iterator[SequenceStep]:
+    """Who still drains stands still when a wave waits for it, or at the end: as late as the order lets it."""
+    draining: list[str] = []
+    for number, wave in enumerate(plan.waves, start=1):
+        members = [name for name, role in topology.items() if role in wave.roles]
+        if not members:
+            continue
+        awaited = {role for role, milestone in wave.waits_for if milestone is Milestone.PAUSED}
+        yield from _paused(name for name in draining if topology[name] in awaited)
+        draining = [name for name in draining if topology[name] not in awaited]
+        label = f"wave {number}, {_begins(wave)}: {wave.reason}"
+        yield SequenceStep(CONTROLLER, CONTROLLER, label, StepKind.STAGE)
+        # inside a wave every call is concurrent: all go out before the first answer is waited for
+        verb, answer = _CALLS[wave.event]
+        yield from (SequenceStep(CONTROLLER, name, verb.value) for name in members)
+        late = [name for name in members if verb is Verb.CLOSE and topology[name] in _DRAINING_ROLES]
+        yield from _draining(late)
+        expected = (wave.expects or answer).value
+        yield from (SequenceStep(name, CONTROLLER, expected, StepKind.REPLY) for name in members if name not in late)
+        draining += late
+    yield from _paused(draining)
+
+
+def _draining(names: list[str]) -> Iterator[SequenceStep]:
+    """The answer to a close of whoever still works, and what the participant's table calls then."""
+    yield from (SequenceStep(name, CONTROLLER, Outcome.DRAINING.value, StepKind.REPLY) for name in names)
+    told = ANSWERS[Verb.CLOSE, Outcome.DRAINING]
+    rows = (row for row in PARTICIPANT.rows if row.source is ParticipantState.UNKNOWN and row.event is told)
+    effects = next(rows).effects
+    calls = [effect.removeprefix("call_").replace("_", " ") for effect in effects if effect.startswith("call_")]
+    yield from (SequenceStep(CONTROLLER, name, call) for name in names for call in calls)
+
+
+def _paused(names: Iterable[str]) -> Iterator[SequenceStep]:
+    yield from (SequenceStep(name, CONTROLLER, Outcome.PAUSED.value, StepKind.REPLY) for name in names)
 
 
 def _begins(wave: Wave) -> str:
     awaited: dict[str, list[str]] = {}
     for role, milestone in wave.waits_for:
-        awaited.setdefault(milestone.value.replace("_", " "), []).append(role.value)
+        awaited.setdefault(milestone.value.replace("_", " "), []).append(_MEMBERS[role])
     return " and ".join(f"when {_every(roles)} {stage}" for stage, roles in awaited.items()) or "at once"
 
 

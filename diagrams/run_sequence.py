@@ -1,16 +1,15 @@
 """A recorded run as a sequence: who was called when, and what was answered.
 
-Participants that took the same steps in the same order share a lifeline, so that a run over a thousand servers is still
-a page.
+Where they are many, those of a role that took the same steps at the same stage of the run share a lifeline, so that a
+run over a thousand servers is still a page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Sequence as AnySequence
-from dataclasses import dataclass
 from typing import Final
 
+from quiesce.diagrams.lifelines import lifelines_of
 from quiesce.diagrams.run_record import RunRecord, seconds, since_begin
 from quiesce.diagrams.sequence import CONTROLLER, Sequence, SequenceStep, StepKind, sequence_of
 from quiesce.fsm.tables.participant import ANSWERS, PARTICIPANT, ParticipantEvent
@@ -45,79 +44,52 @@ _AT_THE_CONTROLLER: Final = {
 """Effects that are worth a note and are no call."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Participants that did the same, and the one whose steps are drawn."""
-
-    name: str
-    drawn: str
-    size: int
-
-
 def run_sequence(
-    name: str, records: Iterable[RunRecord], *, lifelines_max: int = LIFELINES_MAX, steps_max: int = STEPS_MAX
+    name: str,
+    records: Iterable[RunRecord],
+    *,
+    roles: Mapping[str, str] | None = None,
+    lifelines_max: int = LIFELINES_MAX,
+    steps_max: int = STEPS_MAX,
 ) -> Sequence:
-    """The sequence of a run.
+    """The sequence of a run. What is drawn stands in the order of the records.
 
     Args:
         name: what it is called, usually its id on the wire.
         records: its steps in the order in which they were taken.
+        roles: each participant's role, by ``deployment/name``, as far as they are known.
         lifelines_max: how many lifelines there are at most besides the controller's; what is left out is noted.
         steps_max: how many steps there are at most; what is left out is noted.
     """
     timed = list(since_begin(records))
-    groups = _groups(timed)
-    shown = groups[:lifelines_max]
-    names = {group.drawn: group.name for group in shown}
-    steps = [step for now_s, record in timed for step in _steps(record, now_s, names)]
+    lifelines, left_out = lifelines_of([record for _, record in timed], roles or {}, lifelines_max)
+    drawn_at = {place: lifeline.name for lifeline in lifelines for place in lifeline.standing_for}
+    steps = [
+        step
+        for place, (now_s, record) in enumerate(timed)
+        if not record.trace.subject or place in drawn_at
+        for step in _steps(record, now_s, drawn_at.get(place, ""))
+    ]
     notes = []
     if len(steps) > steps_max:
         notes.append(f"{len(steps) - steps_max} more steps are not drawn")
-    if len(groups) > len(shown):
-        left_out = sum(group.size for group in groups[lifelines_max:])
-        notes.append(f"{left_out} more participants, which took other steps, are not drawn")
+    if left_out:
+        others = "participant is" if left_out == 1 else "participants are"
+        notes.append(f"{left_out} more {others} not drawn")
+    if any(len(lifeline.members) > 1 for lifeline in lifelines):
+        notes.append("a step of several stands where the last of them took it")
     drawn = steps[:steps_max]
     drawn += [SequenceStep(CONTROLLER, CONTROLLER, note, StepKind.STAGE) for note in notes]
-    return sequence_of(f"The run {name}", drawn, (CONTROLLER, *names.values()))
+    return sequence_of(f"The run {name}", drawn, (CONTROLLER, *(lifeline.name for lifeline in lifelines)))
 
 
-def _groups(timed: AnySequence[tuple[float, RunRecord]]) -> list[_Group]:
-    """Those with the most steps come first, since most happened to them; the first dozen as they first occur."""
-    taken: dict[str, list[tuple[str, ...]]] = {}
-    for _, record in timed:
-        trace = record.trace
-        if trace.subject:
-            taken.setdefault(trace.subject, []).append((trace.machine, trace.event, trace.target, *trace.effects))
-    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for subject, steps in taken.items():
-        alike.setdefault(tuple(steps), []).append(subject)
-    groups = [
-        _Group(
-            subjects[0] if len(subjects) == 1 else f"{subjects[0]} and {len(subjects) - 1} more",
-            subjects[0],
-            len(subjects),
-        )
-        for _, subjects in sorted(alike.items(), key=lambda item: -len(item[0]))
-    ]
-    position = {subject: number for number, subject in enumerate(taken)}
-    busiest = groups[:LIFELINES_MAX]
-    return sorted(busiest, key=lambda group: position[group.drawn]) + groups[LIFELINES_MAX:]
-
-
-def _named(subjects: AnySequence[str]) -> str:
-    return subjects[0] if len(subjects) == 1 else f"{subjects[0]} and {len(subjects) - 1} more"
-
-
-def _steps(record: RunRecord, now_s: float, names: Mapping[str, str]) -> Iterator[SequenceStep]:
+def _steps(record: RunRecord, now_s: float, name: str) -> Iterator[SequenceStep]:
     trace = record.trace
     if trace.machine == TRANSACTION.name:
         if trace.source != trace.target:
             label = f"{trace.target} ({trace.event}, {seconds(now_s)})"
             yield SequenceStep(CONTROLLER, CONTROLLER, label, StepKind.STAGE)
         yield from _notes(trace.effects)
-        return
-    name = names.get(trace.subject)
-    if name is None:
         return
     if trace.event in _UNANSWERED:
         yield SequenceStep(name, CONTROLLER, f"{record.reply or 'no answer'} ({seconds(now_s)})", StepKind.LOST)

@@ -87,11 +87,15 @@ def sequence_mermaid(sequence: Sequence) -> str:
         agent-->>controller: paused
     """
     names = identifiers(sequence.lifelines)
-    lines = [f"title {_text(sequence.title)}"]
+    title = one_line(sequence.title)
+    is_long = len(title) > _NOTE_CHARACTERS
+    lines = [] if is_long else [f"title {_text(title)}"]
     lines += [
         f"participant {names[line]} as {_lifeline(shown)}" for line, shown in names_of(sequence.lifelines).items()
     ]
-    lines += _steps(sequence.steps, names)
+    # Mermaid folds no title, and cuts off what is wider than the lifelines
+    heading = [SequenceStep(CONTROLLER, CONTROLLER, title, StepKind.STAGE)] if is_long else []
+    lines += _steps([*heading, *sequence.steps], names)
     return "sequenceDiagram\n" + "".join(f"{_INDENT}{line}\n" for line in lines)
 
 

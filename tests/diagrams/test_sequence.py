@@ -71,14 +71,42 @@ def test_a_phase_calls_whom_its_waves_name(plan: object) -> None:
     """Every member of a wave's roles is called once a wave, in the order of the waves, and nobody else is."""
     found = next(one for one in PHASES if one is plan)
     expected = [name for wave in found.waves for name, role in TOPOLOGY.items() if role in wave.roles]
-    assert [name for name, _ in called(phase_sequence(found, TOPOLOGY))] == expected
+    calls = called(phase_sequence(found, TOPOLOGY))
+    assert [name for name, verb in calls if verb != "await cut"] == expected
+
+
+def spoken(drain: DrainMode) -> list[tuple[str, str, str]]:
+    """Who says what to whom while a cut is prepared."""
+    steps = phase_sequence(plan_for(Phase.PREPARE, drain), TOPOLOGY).steps
+    return [(step.source, step.target, step.label) for step in steps if step.kind is not StepKind.STAGE]
+
+
+def test_agents_are_closed_while_policies_drain_in_one_variant_alone() -> None:
+    """A policy says that it drains and its drain is awaited; only then agents follow, or only when it has ended."""
+    over, first = spoken(DrainMode.OVERLAPPED), spoken(DrainMode.POLICIES_FIRST)
+    for policy in ("p1", "p2"):
+        for steps in (over, first):
+            close, draining, wait, paused = (
+                steps.index(step)
+                for step in (
+                    (CONTROLLER, policy, "close"),
+                    (policy, CONTROLLER, "draining"),
+                    (CONTROLLER, policy, "await cut"),
+                    (policy, CONTROLLER, "paused"),
+                )
+            )
+            agent = steps.index((CONTROLLER, "a", "close"))
+            assert close < draining < wait < paused
+            assert wait < agent
+            assert (paused > agent) is (steps is over)
 
 
 def test_resources_are_closed_last_and_opened_first() -> None:
     """As the design has it: nobody who is in use is closed, and an agent finds what it calls open."""
     closing = called(phase_sequence(plan_for(Phase.PREPARE, DrainMode.OVERLAPPED), TOPOLOGY))
     opening = called(phase_sequence(plan_for(Phase.RESUME, DrainMode.OVERLAPPED), TOPOLOGY))
-    assert closing == [("p1", "close"), ("p2", "close"), ("a", "close"), ("r", "close")]
+    asked = [(name, verb) for name, verb in closing if verb != "await cut"]
+    assert asked == [("p1", "close"), ("p2", "close"), ("a", "close"), ("r", "close")]
     assert opening == [("r", "release"), ("p1", "release"), ("p2", "release"), ("a", "release")]
 
 
@@ -132,7 +160,7 @@ def test_a_thousand_that_did_the_same_share_a_lifeline() -> None:
 def test_what_is_left_out_is_said() -> None:
     """With fewer lifelines or steps than there are, the picture says how many are missing."""
     records = cut(("main/a", "main/b", "main/c"), in_doubt="main/b")
-    assert any("1 more participants" in step.label for step in run_sequence("x", records, lifelines_max=1).steps)
+    assert any("2 more participants are" in step.label for step in run_sequence("x", records, lifelines_max=1).steps)
     short = run_sequence("x", records, steps_max=5).steps
     assert len(short) == 6
     assert "more steps are not drawn" in short[-1].label
@@ -163,3 +191,21 @@ def test_what_stands_over_all_lifelines_is_folded() -> None:
         notes = re.findall("Note over [^:]+: (.+)", text)
         assert notes
         assert max(len(line) for note in notes for line in note.split("<br/>")) < 60
+
+
+@given(STEPS, st.text(min_size=49, max_size=400))
+def test_a_long_title_is_folded(steps: list[SequenceStep], title: str) -> None:
+    """Mermaid folds no title and cuts off its end: a long one stands over all lifelines, in lines that are short."""
+    words = " ".join(title[at : at + 12] for at in range(0, len(title), 12))
+    text = sequence_mermaid(sequence_of(words, steps))
+    shown = re.findall("^    title (.*)$", text, re.MULTILINE)
+    assert max(map(len, map(_unescaped, shown)), default=0) <= 48
+    if not shown:
+        heading = next(line for line in text.splitlines() if line.startswith("    Note over"))
+        lines = heading.split(": ", 1)[1].split("<br/>")
+        assert max(map(len, map(_unescaped, lines))) <= 48
+        assert _letters(_unescaped("".join(lines))) == _letters(words)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"#(\d+);", lambda found: chr(int(found[1])), text)
