@@ -30,10 +30,11 @@ test-wheel: $(WHEEL)/ready
 	cd $(WHEEL)/tree && ../venv/bin/pytest -q -n $(WORKERS) -m 'not source' -p no:cacheprovider $(PYTEST_ARGS)
 
 # Every sweep whole, and many times the examples of the properties, on the source; the wheel is what `make test` looks at.
-# SHARD=2/3 is the second third of it, for one of three machines. Roots of the sweeps lie in memory where that is possible.
+# A part of a sweep may take minutes on a busy machine. Roots of the sweeps lie in memory where that is possible.
+# SHARD=2/3 is the second third of it, for one of three machines.
 test-all: $(VENV)/installed
 	HYPOTHESIS_PROFILE=thorough TMPDIR=$(SCRATCH) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --shard $(SHARD) \
-	    -o tmp_path_retention_policy=failed $(PYTEST_ARGS)
+	    --timeout 900 -o tmp_path_retention_policy=failed $(PYTEST_ARGS)
 
 bench: $(VENV)/installed
 	@$(BIN)/python bench/run.py
