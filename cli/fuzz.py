@@ -47,6 +47,7 @@ __all__ = [
     "TrafficName",
     "exit_code",
     "export_root",
+    "left_at_once",
     "register",
     "transport_to",
 ]
@@ -139,7 +140,9 @@ def _fuzz(  # noqa: PLR0913 - one parameter an option
             grace_s=wait_grace_s,
             answer_s=answer_s,
         )
-        reports = run(lambda: _tested(tested, options, token_variable), as_json=as_json)
+        reports = run(
+            lambda: _tested(tested, options, token_variable), as_json=as_json, when_left=left_at_once(options.nonce)
+        )
     written = [] if replays is None else _saved(reports, replays, as_json=as_json)
     if junit is not None:
         _write(junit, junit_text(reports), as_json=as_json)
@@ -175,7 +178,9 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
             refused = bool(without_token) and report.verdict is Verdict.TOKEN_REFUSED
             found.append(replace(report, notes=(*report.notes, without_token)) if refused else report)
     except asyncio.CancelledError:
-        typer.echo("quiesce: interrupted; everybody accepts work", err=True)
+        doubtful = any(report.in_doubt for report in found)
+        state = "who could not be proven open is named in the report" if doubtful else "everybody accepts work"
+        typer.echo(f"quiesce: interrupted; {state}", err=True)
     except StillClosed as error:
         typer.echo(f"quiesce: {error}", err=True)
     finally:
@@ -186,6 +191,14 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
 
 def _not_begun(url: str, options: Options, reason: str) -> ParticipantReport:
     return ParticipantReport(url, options.profile, options.seed, Verdict.NOT_BEGUN, reason)
+
+
+def left_at_once(nonce: str) -> str:
+    """What is to be done where a test was left without its end."""
+    return (
+        f"left at once; a server under test may still be held by an id that begins with fuzz-{nonce}-: "
+        "read its capabilities, resume the id that they name, or restart it"
+    )
 
 
 def transport_to(token_variable: str | None) -> HttpTransport:

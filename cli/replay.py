@@ -16,6 +16,7 @@ from quiesce.cli.fuzz import (
     TokenVariable,
     TrafficName,
     export_root,
+    left_at_once,
     transport_to,
 )
 from quiesce.cli.logs import without_logs
@@ -163,7 +164,7 @@ def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
             finally:
                 await transport.aclose()
 
-        return run(replayed, as_json=wanted.as_json)
+        return run(replayed, as_json=wanted.as_json, when_left=left_at_once(options.nonce))
 
 
 def _read(file: Path) -> bytes:

@@ -37,12 +37,13 @@ def run(
     *,
     as_json: bool,
     when_ended: str = "everybody accepts work",
+    when_left: str = "left at once; somebody may still be closed: `quiesce recover` reopens them",
     patience: Patience = Patience(),
 ) -> T:
     """Run ``work`` to its end and give its result.
 
     ``when_ended`` says how things are when it was interrupted and has ended well; work that knows more of that raises
-    Interrupted instead.
+    Interrupted instead. ``when_left`` says so where it was left without its end.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
     command at once. A signal of ``patience`` cancels it only if it has not ended by itself in that time, however often
@@ -53,8 +54,7 @@ def run(
     except asyncio.CancelledError:
         fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json)
     except KeyboardInterrupt:
-        left = "left at once; somebody may still be closed: `quiesce recover` reopens them"
-        fail(left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
+        fail(when_left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
     except ExceptionGroup as group:

@@ -12,6 +12,7 @@ from quiesce.controller.clock import Clock
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.last_look import LastLook
 from quiesce.fuzz.line import Line, Waiting
 from quiesce.fuzz.options import CALLS_MAX, IDS_MAX, RATE, Options
 from quiesce.fuzz.own_clock import check_clock
@@ -130,7 +131,7 @@ class _Campaign:
         try:
             await self._test()
         except asyncio.CancelledError:
-            self._tell(Verdict.INTERRUPTED, "the test was ended before its end; it accepts work")
+            await self._end_early()
             raise
         except StillClosed as error:
             self._tell(Verdict.LEFT_CLOSED, str(error))
@@ -155,6 +156,19 @@ class _Campaign:
                 self.notes.append("it has live work of others, so that less can be said of what is in flight")
             self.abilities = abilities_of(place, lasting=self.renew is None)
             await self._try_all(place)
+
+    async def _end_early(self) -> None:
+        """Somebody has ended the test: what it was told of is what is read now.
+
+        Raises:
+            StillClosed: it is not known to accept work.
+        """
+        last = LastLook(self.url, self.line, self.options.nonce, self.options.answer_s)
+        await last.take()
+        if last.problem:
+            self._tell(Verdict.LEFT_CLOSED, last.problem)
+            raise StillClosed(f"{self.url}: {last.problem}")
+        self._tell(Verdict.INTERRUPTED, f"the test was ended before its end; {last.said}")
 
     def _clear_away(self) -> None:
         left = "" if self.place is None else self.place.clear_away()

@@ -40,6 +40,8 @@ class Line:
         calls: requests that were sent so far.
         ids: ids that were used up, or may have been.
         waiting: told of each control call that is not answered after a while, and until when it is waited for.
+
+    What opens a participant again does not wait for its turn (:meth:`at_once`); what comes after it waits the longer.
     """
 
     transport: Transport
@@ -49,6 +51,7 @@ class Line:
     calls: int = 0
     ids: set[str] = field(default_factory=set)
     _next_at: float = field(default=0.0, init=False)
+    _at_once: int = field(default=0, init=False)
 
     async def send(self, request: ControlRequest, bearer: Bearer = Bearer.GOOD) -> Seen:
         """Send one request in its turn.
@@ -64,8 +67,17 @@ class Line:
     async def free(self) -> None:
         """Wait until a request that is made now is sent at once: its deadline and its patience begin to run."""
         left_s = self._next_at - self.clock.monotonic()
-        if left_s > 0:
+        if left_s > 0 and not self._at_once:
             await self.clock.sleep(left_s)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While this lasts no request waits for its turn, though each is counted against the rate."""
+        self._at_once += 1
+        try:
+            yield
+        finally:
+            self._at_once -= 1
 
     @property
     def spacing_s(self) -> float:
@@ -92,5 +104,5 @@ class Line:
         now = self.clock.monotonic()
         at = max(now, self._next_at)
         self._next_at = at + self.spacing_s
-        if at > now:
+        if at > now and not self._at_once:
             await self.clock.sleep(at - now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.own_calls import post
@@ -36,12 +37,12 @@ async def check_clock(place: Place, other: Clock) -> None:
 
 async def _check(place: Place, other: Clock) -> None:
     own_ts, other_ts = place.clock.now_ts(), other.now_ts()
-    between = await _closed_by(place, (own_ts + other_ts) / 2)
+    between = await finish_first(_closed_by(place, (own_ts + other_ts) / 2))
     refused = between.code == _PASSED
     if own_ts < other_ts and refused:
         raise _goes_by_another("refuses a deadline that is to come")
     if own_ts > other_ts and not refused:
-        past = await _closed_by(place, min(own_ts, other_ts) - LONG_PAST_S)
+        past = await finish_first(_closed_by(place, min(own_ts, other_ts) - LONG_PAST_S))
         if past.code == _PASSED:
             raise _goes_by_another("takes a deadline that has passed")
 

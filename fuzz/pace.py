@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from quiesce.controller.cancellation import finish_first
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.patience import given_time
@@ -65,14 +66,16 @@ async def _by_work(place: Place) -> Durations:
     bindings = place.new_bindings()
     surroundings = Surroundings(place.subject, place.line, place.traffic, replace(place.durations, work_s=WORK_S_MAX))
     took_s = 0.0
-    for kind in kinds:
-        began_at = place.clock.monotonic()
-        work = await surroundings.begin(_SYMBOL, bindings.attempt(_SYMBOL), kind)
-        if work is None:
-            return place.durations
-        await given_time([work.task], WORK_S_MAX)
-        took_s = max(took_s, place.clock.monotonic() - began_at)
-    await Recovery(place, bindings, Account(), surroundings).leave_open([], 0.0, gone=False)
+    try:
+        for kind in kinds:
+            began_at = place.clock.monotonic()
+            work = await surroundings.begin(_SYMBOL, bindings.attempt(_SYMBOL), kind)
+            if work is None:
+                return place.durations
+            await given_time([work.task], WORK_S_MAX)
+            took_s = max(took_s, place.clock.monotonic() - began_at)
+    finally:
+        await finish_first(Recovery(place, bindings, Account(), surroundings).leave_open([], 0.0, gone=False))
     short_s = min(max(took_s / SHARE, place.durations.settle_s), SHORT_S_MAX)
     return replace(place.durations, short_s=short_s, work_s=took_s * ROOM + LEAST_S)
 

@@ -31,6 +31,7 @@ __all__ = ["Recovery"]
 TRIES: Final = 12
 ATTEMPTS_AT_ONCE: Final = 100
 _IDLE: Final = (FencePhase.IDLE, None)
+_PHASES: Final = frozenset(phase.value for phase in FencePhase)
 
 
 class Recovery:
@@ -57,10 +58,11 @@ class Recovery:
         try:
             if gone:
                 return ""
-            return await self._open(outstanding, over_at)
+            with self._place.line.at_once():  # nobody stays closed for the sake of a rate
+                return await self._open(outstanding, over_at)
         except Unreachable as error:
             self.unanswered = error
-            return f"it does not answer any more: {error.reason}"
+            return f"it does not answer any more: {error.reason}{self._what_to_do()}"
         finally:
             for task in outstanding:
                 task.cancel()
@@ -102,15 +104,22 @@ class Recovery:
             phase, active = await self._standing()
         if (phase, active) == _IDLE:
             return ""
-        return f"it could not be opened: phase {phase.value}, held by {active or 'nobody'}"
+        if phase is None:
+            return f"its capabilities do not tell whether it is open{self._what_to_do()}"
+        stance = f"phase {phase.value}, held by {active or 'nobody'}"
+        return f"it could not be opened: {stance}; resume {'that id' if active else 'any id'}, or restart the server"
 
-    async def _standing(self) -> tuple[FencePhase, str | None]:
-        seen = await ask(self._place, Operation.CAPABILITIES)
-        try:
-            found = wire.Capabilities.model_validate_json(seen.body)
-        except ValidationError:
-            return _IDLE  # it was reported as what it is; there is nothing to go by
-        return found.phase, found.active_checkpoint_id
+    async def _standing(self) -> tuple[FencePhase | None, str | None]:
+        """Phase and holder; no phase where the capabilities do not tell."""
+        fields = (await ask(self._place, Operation.CAPABILITIES)).fields
+        phase, active = fields.get("phase"), fields.get("active_checkpoint_id", "")
+        if phase not in _PHASES or not (active is None or isinstance(active, str)):
+            return None, None
+        return FencePhase(phase), active
+
+    def _what_to_do(self) -> str:
+        held = sorted(self._bindings.id(symbol) for symbol in self._account.open_ids)
+        return f"; resume {' or '.join(held)}, or restart the server" if held else ""
 
     async def _end_work(self) -> None:
         surroundings, role = self._surroundings, self._place.subject.role

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from quiesce.controller.clock import Clock
@@ -9,6 +10,7 @@ from quiesce.fsm.errors import QuiesceError
 from quiesce.fuzz.campaign import arrive
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, Finding
+from quiesce.fuzz.last_look import LastLook
 from quiesce.fuzz.line import Line, Waiting
 from quiesce.fuzz.options import Options
 from quiesce.fuzz.place import Place
@@ -62,6 +64,17 @@ async def replay_at(
         StillClosed: it was interrupted, and the participant could not be opened.
     """
     line = Line(transport, clock, options.rate, waiting)
+    try:
+        return await _replayed(url, line, options, replay, name)
+    except asyncio.CancelledError:
+        last = LastLook(url, line, options.nonce, options.answer_s)
+        await last.take()
+        if last.problem:
+            raise StillClosed(f"{name or url}: {last.problem}") from None
+        raise
+
+
+async def _replayed(url: str, line: Line, options: Options, replay: ReplayFile, name: str) -> Replayed:
     found, place = await arrive(url, line, options)
     rule_id, called = replay.violation.rule, name or url
     early = next((finding for finding in found.findings if finding.rule.id == rule_id), None)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from quiesce.controller.cancellation import finish_first
 from quiesce.fuzz.account import Account
 from quiesce.fuzz.arrivals import arrival_of, as_arrived
 from quiesce.fuzz.calls import Call
@@ -78,16 +79,29 @@ class Run:
                     break
             else:
                 await self.finish()
-        except asyncio.CancelledError:
-            await asyncio.shield(self.leave_open())
-            if self._watch.verdict not in {None, Verdict.SHARED}:
-                raise StillClosed(f"{self._place.subject.name}: {self._watch.gone}") from None
-            raise
         except BaseException:
-            await self.leave_open()
+            await self._end()
+            self._check_open()
             raise
-        await self.leave_open()
+        await self._end()
+        await self._place.line.free()  # it was opened at once; the rate is kept by waiting now
         return self.episode()
+
+    async def _end(self) -> None:
+        try:
+            await self.leave_open()
+        except asyncio.CancelledError:
+            self._check_open()
+            raise
+
+    def _check_open(self) -> None:
+        """Whoever was ended before its end, but could not be opened, says so instead.
+
+        Raises:
+            StillClosed: it could not be opened, or nobody has seen that it is.
+        """
+        if self._watch.verdict not in {None, Verdict.SHARED}:
+            raise StillClosed(f"{self._place.subject.name}: {self._watch.gone}") from None
 
     async def perform(self, step: Step) -> bool:
         """Carry out one step; whether the run can go on."""
@@ -128,7 +142,13 @@ class Run:
                 await self._observe()
 
     async def leave_open(self) -> None:
-        """Open the participant again, whatever was done to it. The last thing that is done in a run."""
+        """Open the participant again, whatever was done to it, to the end of it whatever cancels the caller.
+
+        The last thing that is done in a run.
+        """
+        await finish_first(self._leave_open())
+
+    async def _leave_open(self) -> None:
         recovery = Recovery(self._place, self._bindings, self._account, self._surroundings)
         outstanding = [call.task for call in self._calls]
         over_at = max([self._left_until, *(self._over_at(call) for call in self._calls)], default=0.0)

@@ -14,6 +14,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from quiesce.controller.cancellation import finish_first
 from quiesce.fsm.tables.fence import FencePhase
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.asking import Asking
@@ -198,12 +199,12 @@ class Survey:
             closed = await self._asking.post(subject, Operation.PREPARE, id_, within_s=CLOSED_S_MAX)
             held = await self._asking.status(subject, id_)
         except MaybeApplied:
-            await self._open(subject, id_)
+            await self._reopen(subject, id_)
             return ""  # the test will tell what is wrong with it
         except asyncio.CancelledError:
-            await self._reopen(subject, id_)
+            await self._reopen(subject, id_, cancelled=True)
             raise
-        await self._open(subject, id_)
+        await self._reopen(subject, id_)
         if closed.status == CONFLICT and closed.code == "resources_checkpoint_error":
             return "a session is busy, or has state that belongs to nobody"
         calls, sessions = closed.fields.get("inflight_total"), closed.fields.get("sessions")
@@ -238,11 +239,24 @@ class Survey:
         holder = seen.fields.get("active_checkpoint_id")
         return holder if isinstance(holder, str) else None
 
-    async def _reopen(self, subject: Subject, checkpoint_id: str) -> None:
+    async def _reopen(self, subject: Subject, checkpoint_id: str, *, cancelled: bool = False) -> None:
+        """Resume what was closed for a moment, to the end of it whatever cancels this.
+
+        Raises:
+            _NotOpened: it is held by that id still.
+            StillClosed: it is, and the survey is being cancelled.
+        """
         try:
-            await asyncio.shield(self._asking.post(subject, Operation.RESUME, checkpoint_id))
-        except Unreachable as error:
-            raise StillClosed(f"{self.url}: it was closed for a moment and does not answer now: {error}") from None
+            with self.line.at_once():
+                await finish_first(self._open(subject, checkpoint_id))
+        except _NotOpened as error:
+            if cancelled:
+                raise StillClosed(f"{self.url}: {error}") from None
+            raise
+        except asyncio.CancelledError as error:
+            if isinstance(error.__cause__, _NotOpened):
+                raise StillClosed(f"{self.url}: {error.__cause__}") from None
+            raise
 
     def _subject(self, declaration: Declaration) -> Subject:
         role, coordinated = declaration.role, declaration.coordinated
