@@ -59,8 +59,8 @@ def _abort(
 async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, Any]:
     try:
         return await _aborted_here(config, wire_id)
-    except RootHeld:
-        return await asked(config, AskedKind.ABORT, wire_id=wire_id)
+    except RootHeld as held:
+        return await asked(config, held, AskedKind.ABORT, wire_id=wire_id)
 
 
 async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, Any]:

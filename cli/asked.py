@@ -8,6 +8,7 @@ from typing import Any
 from quiesce.cli.output import ExitCode
 from quiesce.controller.asking import Asker, new_request_id
 from quiesce.controller.config import Config
+from quiesce.controller.errors import RootHeld
 from quiesce.controller.spool import AskedAnswer, AskedKind
 from quiesce.fsm.errors import QuiesceError
 
@@ -23,9 +24,10 @@ class AskedInVain(QuiesceError):
         answer: what it said.
     """
 
-    def __init__(self, answer: AskedAnswer) -> None:
+    def __init__(self, answer: AskedAnswer, held: RootHeld) -> None:
         self.answer = answer
-        super().__init__(f"the controller that holds the root: {'; '.join(text for _, text in answer.errors)}")
+        who = f" ({held.host}, process {held.pid})" if held.pid is not None else ""
+        super().__init__(f"the controller that holds the root{who}: {'; '.join(text for _, text in answer.errors)}")
 
     @property
     def exit_code(self) -> ExitCode:
@@ -36,9 +38,9 @@ class AskedInVain(QuiesceError):
 
 
 async def asked(
-    config: Config, kind: AskedKind, *, request_id: str | None = None, **fields: object
+    config: Config, held: RootHeld, kind: AskedKind, *, request_id: str | None = None, **fields: object
 ) -> Mapping[str, Any]:
-    """What the controller that holds the root makes of it.
+    """What the controller that holds the root (``held``) makes of it.
 
     Raises:
         AskedInVain: it could not do it.
@@ -47,5 +49,5 @@ async def asked(
     """
     answer = await Asker(config.root).ask(kind, request_id or new_request_id(), **fields)
     if not answer.ok:
-        raise AskedInVain(answer)
+        raise AskedInVain(answer, held)
     return answer.result

@@ -86,8 +86,8 @@ async def _cut_or_asked(
 ) -> Mapping[str, Any]:
     try:
         return (await _cut(config, label, metadata, acknowledges=acknowledges)).to_json()
-    except RootHeld:
-        return await asked(config, AskedKind.CUT, request_id=request_id, label=label, metadata=metadata)
+    except RootHeld as held:
+        return await asked(config, held, AskedKind.CUT, request_id=request_id, label=label, metadata=metadata)
 
 
 async def _cut(config: Config, label: str, metadata: dict[str, JsonValue], *, acknowledges: bool) -> CutResult:

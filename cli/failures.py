@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quiesce.cli.asked import AskedInVain
-from quiesce.cli.left_open import NotKnown
+from quiesce.cli.left_open import NotKnown, Unsettled
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.errors import (
@@ -13,6 +13,7 @@ from quiesce.controller.errors import (
     NothingOwed,
     PublishUncertain,
     RestoreFailed,
+    TransactionRunning,
     Unacknowledged,
     UnexpectedFence,
 )
@@ -37,13 +38,17 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.IN_DOUBT
     if isinstance(error, NothingOwed) and error.owed:
         return ExitCode.IN_DOUBT
+    if isinstance(error, TransactionRunning):
+        return ExitCode.FAILED
     if isinstance(error, ConfigurationError | TopologyError):
         return ExitCode.USAGE
-    return error.exit_code if isinstance(error, AskedInVain | NotKnown) else ExitCode.FAILED
+    return error.exit_code if isinstance(error, AskedInVain | NotKnown | Unsettled) else ExitCode.FAILED
 
 
 def text_of(error: BaseException) -> str:
     """The error for a person; several are numbered."""
+    if isinstance(error, Unsettled):
+        return text_of(error.error)
     if isinstance(error, DiscoveryFailed):
         return error.message.strip()
     if isinstance(error, BaseExceptionGroup):
@@ -54,6 +59,9 @@ def text_of(error: BaseException) -> str:
 
 def notes_of(error: BaseException) -> list[str]:
     """What was noticed on the way, for the error and for those that it consists of."""
+    if isinstance(error, Unsettled):
+        besides = (f"besides, {sentence}" for sentence in error.left_open)
+        return list(dict.fromkeys([*notes_of(error.error), *besides]))
     own = list(getattr(error, "__notes__", ()))
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     return list(dict.fromkeys([*own, *(note for one in inner for note in notes_of(one))]))
@@ -61,6 +69,12 @@ def notes_of(error: BaseException) -> list[str]:
 
 def described(error: BaseException) -> dict[str, object]:
     """The error as members of a JSON object: its type, and what a program may want to act upon."""
+    if isinstance(error, Unsettled):
+        return {**described(error.error), "unsettled": list(error.left_open)}
+    return _described(error)
+
+
+def _described(error: BaseException) -> dict[str, object]:
     found: dict[str, object] = {"type": type(error).__name__}
     match error:
         case DiscoveryFailed() | TopologyError():

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from quiesce.cli.left_open import naming_unsettled
 from quiesce.cli.running import Patience
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config, load_config
@@ -48,17 +49,20 @@ async def opened(config: Config, *, on_completed: OnCompleted | None = None) -> 
     """A controller that has found and validated everybody.
 
     Raises:
+        Unsettled: it ended by an error, and besides, what an earlier one left is not settled.
         QuiesceError: it could not be opened. InDoubt, RestoreFailed: the body was cancelled, and somebody could not
             be reopened.
     """
     # a command is about one transaction, and has nothing to take a last cut of besides
     config = config.model_copy(update={"last_cut_signals": ()})
-    async with Controller(config, on_completed=on_completed) as controller:
-        try:
-            yield controller
-        except asyncio.CancelledError:
-            held = controller.unsettled.held() if controller.unsettled is not None else None
-            if held is not None:
-                held.add_note("it was interrupted")
-                raise held from None
-            raise
+    controller = Controller(config, on_completed=on_completed)
+    with naming_unsettled(controller):
+        async with controller:
+            try:
+                yield controller
+            except asyncio.CancelledError:
+                held = controller.unsettled.held() if controller.unsettled is not None else None
+                if held is not None:
+                    held.add_note("it was interrupted")
+                    raise held from None
+                raise

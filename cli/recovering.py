@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from quiesce.cli.left_open import end, knowing
+from quiesce.cli.left_open import end, knowing, naming_unsettled, not_settled
 from quiesce.cli.progress import Steps, shown
 from quiesce.controller.api import Controller
 from quiesce.controller.config import Config
@@ -40,9 +40,10 @@ async def recovering(config: Config, title: str, *, only: str | None = None) -> 
     controller = Controller(config, observers=(steps,))
     try:
         async with shown(Console(stderr=True), title, steps.progress):
-            with knowing():
-                await controller.recover(only=only)
-            yield controller
+            with naming_unsettled(controller):
+                with knowing():
+                    await controller.recover(only=only)
+                yield controller
     finally:
         await controller.close()
 
@@ -50,8 +51,7 @@ async def recovering(config: Config, title: str, *, only: str | None = None) -> 
 def emit_recovered(recovery: Recovery, *, as_json: bool) -> NoReturn:
     """Tell what became of everything that was found, and end the command."""
     transactions, unread = recovery.recovered, recovery.unread
-    left_open = [one.sentence for one in unread if not one.is_settled]
-    left_open += [f"{one.account.wire_id} is not settled: {one.what}" for one in transactions if not one.is_settled]
+    left_open = not_settled(recovery)
     for one in () if as_json else transactions:
         typer.echo(_sentence(one))
     for looked in () if as_json else unread:

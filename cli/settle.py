@@ -51,8 +51,8 @@ def _settle(
 async def _settled(config: Config, give_up: Sequence[str]) -> Recovery:
     try:
         return await _settled_here(config, give_up)
-    except RootHeld:
-        await asked(config, AskedKind.SETTLE, give_up=tuple(give_up))
+    except RootHeld as held:
+        await asked(config, held, AskedKind.SETTLE, give_up=tuple(give_up))
         return Recovery()
 
 

@@ -13,6 +13,7 @@ from quiesce.controller.contexts import Cut, Restored
 from quiesce.controller.errors import (
     ControllerGone,
     CutAborted,
+    CutNotOffered,
     DeadlineExceeded,
     InDoubt,
     LeaseLapsed,
@@ -25,6 +26,7 @@ from quiesce.controller.errors import (
     RootHeld,
     StorageFailed,
     Superseded,
+    TransactionRunning,
     Unacknowledged,
     UnexpectedFence,
 )
@@ -45,6 +47,7 @@ __all__ = [
     "ControllerGone",
     "Cut",
     "CutAborted",
+    "CutNotOffered",
     "CutResult",
     "DeadlineExceeded",
     "InDoubt",
@@ -69,6 +72,7 @@ __all__ = [
     "StorageFailed",
     "Superseded",
     "Timings",
+    "TransactionRunning",
     "Unacknowledged",
     "UnexpectedFence",
     "load_config",

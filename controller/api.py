@@ -177,10 +177,10 @@ class Controller:
             await self._discover()
             self._last_cut.install()
             if self._tenure is not None:
-                await self._requests.start(self._files, self.store.layout, self._tenure.epoch)
+                await self._requests.start(self._files, self.store.layout, self._tenure)
         except BaseException as error:
             if self.unsettled is not None:
-                error.add_note(f"besides, a transaction is not settled: {self.unsettled.held()}")
+                error.add_note(f"besides, {self.unsettled.wire_id} is not settled: {self.unsettled.held()}")
             await finish_first(self.close())
             raise
         self._loose.start()
@@ -314,7 +314,7 @@ class Controller:
             InvalidIdentity, ConfigurationError: the label may not be used, or the metadata cannot be kept.
 
         Raises (on entering):
-            ConfigurationError: another transaction is running.
+            TransactionRunning: another one is running.
             InDoubt, RestoreFailed, PublishUncertain: an earlier one is not settled.
             QuiesceError: the cut could not be reached; everybody accepts work again.
         """

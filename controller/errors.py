@@ -11,6 +11,8 @@ QuiesceError
 ├── CutAborted            somebody asked for an abort, and everybody accepts work again
 ├── RestoreFailed         half a restore is held closed: retry or abort it
 ├── RootHeld              another controller is alive on this root
+├── TransactionRunning    another cut or restore has its turn; a ConfigurationError, too
+├── CutNotOffered         the program that holds the root takes no cut that others ask for; a ConfigurationError, too
 ├── Superseded            another controller took this root over
 ├── ControllerGone        the controller that was asked is gone before it answered
 ├── NothingOwed           somebody was to be given up who is owed nothing; a ConfigurationError, too
@@ -34,6 +36,7 @@ from quiesce.participants.excerpts import escaped, printable
 __all__ = [
     "ControllerGone",
     "CutAborted",
+    "CutNotOffered",
     "DeadlineExceeded",
     "InDoubt",
     "LeaseLapsed",
@@ -47,6 +50,7 @@ __all__ = [
     "RootNotGivenBack",
     "StorageFailed",
     "Superseded",
+    "TransactionRunning",
     "Unacknowledged",
     "UnexpectedFence",
     "waits_for_a_restore",
@@ -54,6 +58,7 @@ __all__ = [
 
 _LISTED_MAX: Final = 20
 _ADVICE: Final = {
+    errno.ENXIO: "it may only be starting or ending: try again",
     errno.ENOSPC: "the file system is full; free space there or choose another root",
     errno.EDQUOT: "the quota there is used up; free space or choose another root",
     errno.ENOENT: "it was removed, moved away or unmounted; look what became of it",
@@ -315,6 +320,29 @@ class RootNotGivenBack(RootHeld):
             "killed. Let it do what you want done, or finish what it left by `quiesce recover` and try again"
         )
         self.args = (text,)
+
+
+class TransactionRunning(ConfigurationError):
+    """Another cut or restore of the same controller has its turn. Nothing was done; ask again once that has ended.
+
+    Attributes:
+        wire_id: its id; None where it is only being opened, or something is being settled.
+    """
+
+    def __init__(self, wire_id: str | None) -> None:
+        self.wire_id = wire_id
+        named = f": {wire_id}" if wire_id is not None else ""
+        super().__init__(f"another cut or restore of this controller is running{named}; wait for it to end")
+
+
+class CutNotOffered(ConfigurationError):
+    """A controller was asked for a cut whose program has not said how its own part of a snapshot is saved."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it takes no cut that others ask for: let it end, and try again. A program that takes them says how its "
+            "own part of a snapshot is saved (Controller(on_asked_cut=...))"
+        )
 
 
 class NothingOwed(ConfigurationError):

@@ -14,9 +14,20 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
+from quiesce.controller.caller import Confirm
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
-from quiesce.controller.errors import InDoubt, NothingOwed, PublishUncertain, RestoreFailed, StorageFailed
+from quiesce.controller.epoch import Tenure
+from quiesce.controller.errors import (
+    CutNotOffered,
+    InDoubt,
+    NothingOwed,
+    PublishUncertain,
+    RestoreFailed,
+    StorageFailed,
+    Superseded,
+    TransactionRunning,
+)
 from quiesce.controller.files import FileSystem
 from quiesce.controller.last_cut import OnAskedCut, filled
 from quiesce.controller.loose_ends import named_among
@@ -44,18 +55,20 @@ class RequestWatch:
         self._clock = clock
         self._body = body
         self._spool: Spool | None = None
+        self._confirm: Confirm = _nobody_else
         self._watching: asyncio.Task[None] | None = None
         self._begun: dict[str, asyncio.Task[None]] = {}
         self._named: set[str] = set()
 
-    async def start(self, files: FileSystem, layout: RootLayout, epoch: int) -> None:
-        """Begin to look.
+    async def start(self, files: FileSystem, layout: RootLayout, tenure: Tenure) -> None:
+        """Begin to look, as long as the tenure lasts.
 
         Raises:
             StorageFailed: the spool's folder cannot be made.
         """
-        spool = Spool(files, layout, epoch)
+        spool = Spool(files, layout, tenure.epoch)
         await asyncio.to_thread(spool.prepare)
+        self._confirm = tenure.confirm
         self._spool = spool
         self._watching = asyncio.create_task(self._watch(spool), name="request spool")
 
@@ -73,8 +86,20 @@ class RequestWatch:
             try:
                 await self._look(spool)
             except StorageFailed as error:
-                self._name("spool", str(error))
+                if await self._is_over(error):
+                    return
             await self._clock.sleep(LOOK_S)
+
+    async def _is_over(self, error: StorageFailed) -> bool:
+        """Whether the spool cannot be read since another controller has the root; else say once what is wrong."""
+        try:
+            await self._confirm()
+        except Superseded:  # whatever this controller does next says so
+            return True
+        except StorageFailed as lost:
+            error = lost
+        self._name("spool", str(error))
+        return False
 
     async def _look(self, spool: Spool) -> None:
         waiting, strangers = await asyncio.to_thread(spool.look)
@@ -127,10 +152,8 @@ class RequestWatch:
 
     async def _cut(self, request: AskedRequest) -> dict[str, JsonValue]:
         if self._body is None:
-            raise ConfigurationError(
-                "the program that holds the root has not said how its own part of a snapshot is saved, so that nobody "
-                "else can ask it for a cut; it can: Controller(on_asked_cut=...)"
-            )
+            running = self._controller.running
+            raise TransactionRunning(running.wire_id) if running is not None else CutNotOffered()
         if request.label is None:
             raise ConfigurationError("a cut needs a label")
         async with self._controller.cut(request.label, metadata=request.metadata) as cut:
@@ -159,6 +182,10 @@ def _flat(error: BaseException) -> Iterator[BaseException]:
 def _plain(result: Mapping[str, object]) -> dict[str, JsonValue]:
     plain: dict[str, JsonValue] = json.loads(json.dumps(result))
     return plain
+
+
+async def _nobody_else() -> None:
+    """Before the root was taken there is nothing to lose."""
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

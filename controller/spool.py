@@ -137,7 +137,7 @@ class Spool:
         path = self._path(request.request_id, REQUEST_SUFFIX)
         with storage_errors("ask the controller", path):
             if self._files.status(self._folder) is None:
-                raise FileNotFoundError(errno.ENOENT, "the controller that holds the root takes no requests")
+                raise OSError(errno.ENXIO, "the controller that holds the root takes no requests")
             if self._files.status(path) is None:
                 write_durably(self._files, path, request.model_dump_json().encode())
         found = self.request(request.request_id)

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from quiesce.controller.errors import TransactionRunning
 from quiesce.controller.loose_ends import LooseEnds
 from quiesce.controller.phases import PhasedCut, PhasedRestore
 from quiesce.controller.trainer_only import TrainerOnlyCut, TrainerOnlyRestore
-from quiesce.participants.errors import ConfigurationError
 
 __all__ = ["Transaction", "Turns"]
 
@@ -47,7 +47,7 @@ class Turns:
         """Have the turn for something that is no transaction of its own.
 
         Raises:
-            ConfigurationError: somebody else has it.
+            TransactionRunning: somebody else has it.
         """
         await self._take()
         try:
@@ -62,7 +62,7 @@ class Turns:
         held restores of which nobody holds anything any more.
 
         Raises:
-            ConfigurationError: somebody else has the turn.
+            TransactionRunning: somebody else has the turn.
             QuiesceError: an earlier transaction is not settled; or as ``opened`` says.
         """
         await self._take()
@@ -99,5 +99,5 @@ class Turns:
 
     async def _take(self) -> None:
         if self._busy.locked():
-            raise ConfigurationError("another cut or restore of this controller is running; wait for it to end")
+            raise TransactionRunning(self.running.wire_id if self.running is not None else None)
         await self._busy.acquire()

@@ -12,12 +12,13 @@ Declare a table of your own::
     )
 
 Building it checks it (DefinitionError): values of the right types, known names, at most six guards a pair, at most
-one row for every verdict of the guards, every state reachable, no dead end, a deadline on every state that waits.
+one row for every verdict of the guards, every state reachable, no dead end, a deadline class for every state that is
+declared as waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
@@ -127,12 +128,14 @@ class _Cell(Generic[S, E]):
 class Table(Generic[S, E]):
     """A whole machine, checked when it is built.
 
-    ``waiting`` states are those in which the machine waits for the outside: each needs a deadline class.
+    ``waiting`` states are those in which the machine waits for the outside: each needs a deadline class. Which they are
+    is for whoever declares the table to know, and is not checked.
     ``resting`` states report an outcome but may be left again (in doubt, held closed). ``final`` states are
     never left. ``abort_event``, where there is one, must be possible in each state of ``abortable_from``.
 
     Raises:
-        DefinitionError: the declaration is wrong; the message names the row and what to do.
+        DefinitionError: the declaration is wrong; the message names the row and what to do, and all that is wrong with
+            the table as a whole.
     """
 
     name: str
@@ -165,7 +168,10 @@ class Table(Generic[S, E]):
             for event in self.events:
                 if (state, event) not in self._cells:
                     self._absent[(state, event)] = _no_row(self, state, event, legal.get(state, ()))
-        _check_shape(self)
+        # one change can do several at once: a row that is removed leaves its target unreached and its guard unread
+        faults = dict.fromkeys((*_shape_faults(self), *_wait_faults(self), *_usage_faults(self)))
+        if faults:
+            raise DefinitionError(f"table {self.name}: {'; and '.join(faults)}")
 
     def step(self, state: S, event: E, facts: Facts) -> Accepted[S, E] | Refused:
         """The row that holds for these facts, or why none does. Pure; changes nothing.
@@ -249,7 +255,6 @@ def _check_vocabulary(table: Table[S, E]) -> None:
         fault = _row_fault(table, row, guard_names)
         if fault:
             raise DefinitionError(f"table {table.name}, row {number} ({row}): {fault}")
-    _check_usage(table)
 
 
 def _row_fault(table: Table[S, E], row: Row[S, E], guard_names: list[str]) -> str | None:
@@ -269,22 +274,22 @@ def _row_fault(table: Table[S, E], row: Row[S, E], guard_names: list[str]) -> st
     return next((text for is_fault, text in faults if is_fault), None)
 
 
-def _check_usage(table: Table[S, E]) -> None:
+def _usage_faults(table: Table[S, E]) -> Iterator[str]:
     read = {name for row in table.rows for name in row.wants()}
     for guard in table.guards:
         if guard.name not in read:
-            raise DefinitionError(f"table {table.name}: no row reads guard '{guard.name}'; remove it")
+            yield f"no row reads guard '{guard.name}'; remove it"
     if table.initial in table.unused_states:
-        raise DefinitionError(f"table {table.name}: it begins in '{table.initial.value}', which it declares unused")
+        yield f"it begins in '{table.initial.value}', which it declares unused"
     if table.abortable_from and table.abort_event is None:
-        raise DefinitionError(f"table {table.name}: abortable_from is given without abort_event; give both or neither")
+        yield "abortable_from is given without abort_event; give both or neither"
     caused = {effect for row in table.rows for effect in row.effects}
     for effect in table.effects:
         if effect not in caused:
-            raise DefinitionError(f"table {table.name}: no row has effect '{effect}'; remove it")
+            yield f"no row has effect '{effect}'; remove it"
 
 
-def _check_shape(table: Table[S, E]) -> None:
+def _shape_faults(table: Table[S, E]) -> Iterator[str]:
     reached = {table.initial}
     frontier = [table.initial]
     while frontier:
@@ -296,27 +301,21 @@ def _check_shape(table: Table[S, E]) -> None:
     for state in table.used_states():
         leaving = [row for row in table.rows if row.source is state and row.target is not state]
         if state not in reached:
-            raise DefinitionError(
-                f"table {table.name}: '{state.value}' cannot be reached from '{table.initial.value}'; add a row that "
+            yield (
+                f"'{state.value}' cannot be reached from '{table.initial.value}'; add a row that "
                 "leads there, or declare it in unused_states"
             )
         if state in table.final and leaving:
-            raise DefinitionError(
-                f"table {table.name}: '{state.value}' is final but is left by '{leaving[0]}'; remove one or the other"
-            )
+            yield (f"'{state.value}' is final but is left by '{leaving[0]}'; remove one or the other")
         if state not in table.final and not leaving:
-            raise DefinitionError(f"table {table.name}: '{state.value}' is a dead end; mark it final or add a row")
-    _check_waits(table)
+            yield f"'{state.value}' is a dead end; mark it final or add a row"
 
 
-def _check_waits(table: Table[S, E]) -> None:
+def _wait_faults(table: Table[S, E]) -> Iterator[str]:
     for state in table.used_states():
         if table.waiting.get(state) is DeadlineClass.NONE:
-            raise DefinitionError(f"table {table.name}: '{state.value}' waits without a deadline class; give it one")
+            yield f"'{state.value}' waits without a deadline class; give it one"
         if table.abort_event is None or state not in table.abortable_from:
             continue
         if not any(row.source is state and row.event is table.abort_event for row in table.rows):
-            raise DefinitionError(
-                f"table {table.name}: '{state.value}' has no row for '{table.abort_event.value}'; an abort must be "
-                "possible there"
-            )
+            yield (f"'{state.value}' has no row for '{table.abort_event.value}'; an abort must be possible there")

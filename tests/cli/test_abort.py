@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,9 +57,29 @@ def test_a_live_controller_is_asked_for_the_cut(quiesce: Command, config: Path) 
         assert shown.stdout.startswith("published cut-2")
     with BlockingController(load_config(config), tokens=TOKENS):
         refused = quiesce("checkpoint", "--config", str(config), "--json")
-        assert refused.exit_code == 2
-        assert last_object(refused)["errors"][0]["type"] == "ConfigurationError"
+        assert refused.exit_code == 1
+        assert last_object(refused)["errors"][0]["type"] == "CutNotOffered"
+        assert f"process {os.getpid()}" in refused.stderr
         assert "on_asked_cut" in refused.stderr
+
+
+@pytest.mark.parametrize("offers_cuts", [True, False], ids=["that takes cuts on demand", "that takes none"])
+@pytest.mark.parametrize("command", ["checkpoint", "settle"])
+def test_a_command_beside_a_cut_that_runs_says_whose_it_is(
+    quiesce: Command, config: Path, command: str, *, offers_cuts: bool
+) -> None:
+    """A plain race is no wrong usage: the exit code is 1, the text names the cut and the process."""
+    asked_for = save if offers_cuts else None
+    with (
+        BlockingController(load_config(config), tokens=TOKENS, on_asked_cut=asked_for) as controller,
+        controller.cut("step-1") as cut,
+    ):
+        refused = quiesce(command, "--config", str(config), "--json")
+        assert refused.exit_code == 1, refused.stderr
+        assert last_object(refused)["errors"][0]["type"] == "TransactionRunning"
+        assert f"is running: {cut.wire_id}" in refused.stderr
+        assert f"process {os.getpid()}" in refused.stderr
+        assert "on_asked_cut" not in refused.stderr
 
 
 def test_a_live_controllers_cut_is_aborted(quiesce: Command, config: Path, servers: Deployment) -> None:

@@ -67,6 +67,22 @@ def test_who_was_left_paused_is_reopened(quiesce: Command, servers: Deployment, 
     assert "nothing was left" in quiesce("settle", *config[:2]).stdout
 
 
+@pytest.mark.parametrize("command", [("checkpoint", "--label", "next"), ("settle", "--give-up", "main/agent")])
+def test_whatever_error_ends_a_command_somebody_in_doubt_makes_it_3(
+    quiesce: Command, servers: Deployment, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Discovery fails first, or somebody is named who is owed nothing: whoever is not settled is named besides."""
+    path = servers.write_config(tmp_path, extra="release_timeout_s = 1.0")
+    wire_id = leave_paused(path)
+    path.write_text(path.read_text().replace(servers.urls[Role.RESOURCES], f"http://127.0.0.1:{closed_port()}"))
+    ended = quiesce(*command, "--config", str(path), "--json")
+    assert ended.exit_code == 3, ended.stderr
+    assert ended.stderr.count(f"besides, {wire_id} is not settled: in doubt after") == 1
+    found = last_object(ended)
+    assert found["type"] in ("DiscoveryFailed", "NothingOwed")
+    assert [sentence for sentence in found["unsettled"] if "main/tools" in sentence]
+
+
 def test_who_cannot_be_reached_is_in_doubt_until_it_is_given_up(
     quiesce: Command, servers: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

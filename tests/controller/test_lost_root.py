@@ -6,13 +6,16 @@ place, whose epochs begin at 1 again.
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 from support.fleet import FENCES, Fleet
 from support.virtual_loop import VirtualClock, run_virtual, virtual_time
 from support.wiretap import TappedCall, Wiretap
@@ -20,6 +23,7 @@ from support.wiretap import TappedCall, Wiretap
 from quiesce.controller import Controller, RestoreFailed, StorageFailed, Superseded
 from quiesce.controller.epoch import BEAT_S, Tenure, read_holder
 from quiesce.controller.files import LocalFiles
+from quiesce.controller.request_watch import LOOK_S
 from quiesce.controller.root_layout import RootLayout
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
@@ -27,7 +31,16 @@ from quiesce.participants.errors import ControlRequestError
 from quiesce.transport.port import ControlReply
 
 FILES: Final = LocalFiles()
+Logged = list[MutableMapping[str, Any]]
 on_both_fences = pytest.mark.parametrize("fence", FENCES)
+
+
+@pytest.fixture
+def logged(quick_and_quiet: None) -> Iterator[Logged]:
+    """Every warning and error that is logged."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as entries:
+        yield entries
 
 
 class Lost(StrEnum):
@@ -190,3 +203,28 @@ async def test_a_root_of_before_there_was_a_mark_gets_one(tmp_path: Path) -> Non
     assert len(marks()) == 1
     with pytest.raises(Superseded):
         made[0]()
+
+
+@virtual_time
+async def test_a_controller_that_was_taken_over_blames_no_file_system(tmp_path: Path, logged: Logged) -> None:
+    """Its request spool is gone with its tenure, which is nothing that anybody could mend."""
+    fleet = Fleet()
+    async with fleet.controller(tmp_path) as zombie:
+        assert Tenure(FILES, RootLayout(tmp_path), VirtualClock(), 2)._claim()
+        shutil.rmtree(RootLayout(tmp_path).requests / "1")
+        await fleet.clock.sleep(LOOK_S * 4)
+        with pytest.raises(Superseded):
+            await zombie.cut("first").__aenter__()
+    assert "request_ignored" not in [entry["event"] for entry in logged]
+
+
+@virtual_time
+async def test_a_controller_that_lost_its_root_while_it_was_idle_says_so_once(tmp_path: Path, logged: Logged) -> None:
+    """It names the root that is gone, not the spool in it."""
+    fleet = Fleet()
+    root = tmp_path / "root"
+    async with fleet.controller(root):
+        lose(root, Lost.ROOT)
+        await fleet.clock.sleep(LOOK_S * 4)
+    (told,) = [entry["why"] for entry in logged if entry["event"] == "request_ignored"]
+    assert "root that this controller took" in told

@@ -165,6 +165,19 @@ def test_a_faulty_declaration_is_refused_with_the_row_and_the_remedy(fault: str)
     assert [word for word in words if word not in str(refused.value)] == []
 
 
+def test_what_is_wrong_with_the_table_as_a_whole_is_told_at_once() -> None:
+    """Without the row that breaks it nobody gets there, and a guard that only the row behind it reads is no cure."""
+    with pytest.raises(DefinitionError) as caught:
+        rebuilt(rows=(replace(OPENS, guards=()), BREAKS, replace(SHUTS, source=Door.SHUT, guards=())))
+    assert str(caught.value) == (
+        "table DOOR: no row reads guard 'unlocked'; remove it; and no row reads guard 'clear'; remove it"
+    )
+    with pytest.raises(DefinitionError) as caught:
+        rebuilt(rows=(OPENS, replace(SHUTS, guards=())))
+    assert str(caught.value).startswith("table DOOR: 'gone' cannot be reached from 'shut'; add a row that leads there")
+    assert str(caught.value).endswith("; and no row reads guard 'clear'; remove it")
+
+
 def test_the_declaration_without_a_fault_is_accepted() -> None:
     """The door that the faults are made from is right, also with all its optional parts."""
     assert rebuilt(
