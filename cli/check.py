@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -39,6 +39,7 @@ class Variant(StrEnum):
 
 
 _Watch = Callable[[Progress], None]
+_UNDECIDED: Final = "what it has not found is undecided, and so is what was not begun"
 
 
 def register(app: typer.Typer) -> None:
@@ -110,6 +111,8 @@ def _setups(variant: Variant | None, times: int, *, participants: int, pairs: bo
 
 
 def _refuse_nothing(setups: Sequence[Setup], only: str | None, *, spin: bool, as_json: bool) -> None:
+    if only is not None and not only.strip():
+        fail("--only is given no words; without --only all is searched", ExitCode.USAGE, as_json=as_json)
     if not setups:
         fail(f"no search has '{only}' in its name; without --only all are named", ExitCode.USAGE, as_json=as_json)
     if spin and (missing := missing_programs()):
@@ -149,6 +152,8 @@ class _Making:
     witnesses: bool
     stopping: Stopping = field(default_factory=Stopping)
     stands: str = "nothing yet"
+    is_explored: bool = False
+    """Whether the search that it is at has its verdicts, and something besides is still made of it."""
 
     def all_of(self, systems: Iterable[tuple[Setup, System]], *, told: bool) -> tuple[list[Search], CutShort | None]:
         """Search one after the other, ``told`` as soon as it is done. Why not all of them, where that is so."""
@@ -166,9 +171,10 @@ class _Making:
         except _Ended as ended:
             cut_short = ended.cut_short
         except Stopped as stopped:
-            left = "what it has not found is undecided, and so is what was not begun"
+            left = "what was not begun is undecided" if self.is_explored else _UNDECIDED
             reason = f"interrupted: {stopped.number.name} in {self.stands}; {left}"
-            cut_short = CutShort(reason, stopped.exit_code, signal=stopped.number.name)
+            lacks_spin = self.is_explored and self._lacks_spin(searches[-1])
+            cut_short = CutShort(reason, stopped.exit_code, signal=stopped.number.name, lacks_spin=lacks_spin)
         if cut_short is not None:
             typer.echo(f"quiesce: {cut_short.reason}", err=True)
         return searches, cut_short
@@ -179,17 +185,24 @@ class _Making:
         Raises:
             _Ended: Spin failed, or something cannot be written.
         """
-        self.stands = f"what Spin and files are given of '{search.setup.name}'"
+        self.is_explored = True
+        self.stands = f"what Spin and files are given of '{search.setup.name}', whose search is complete"
         try:
             with _writing("a model"):
                 search.opinion = self.opinions.of(system, search.found)
         except SpinFailed as error:
-            raise _Ended(CutShort(f"{search.setup.name}: {error}", kind=type(error).__name__)) from error
+            reason = f"{search.setup.name}: {error}"
+            raise _Ended(CutShort(reason, kind=type(error).__name__, lacks_spin=True)) from error
         if self.folder is not None:
             with _writing("a counterexample"):
                 search.files = _write(search, self.folder, witnesses=self.witnesses)
 
+    def _lacks_spin(self, search: Search) -> bool:
+        opinion = search.opinion
+        return self.opinions.with_spin and opinion.run is None and not opinion.not_asked
+
     def _explored(self, setup: Setup, system: System) -> Search:
+        self.is_explored = False
         self.stands = f"'{setup.name}', at its beginning"
         with _shown(setup.name, self.stopping) as display:
 

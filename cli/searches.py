@@ -71,12 +71,14 @@ class CutShort:
         exit_code: of the command.
         kind: the type of it, for a program.
         signal: the name of the signal that interrupted it, where one did.
+        lacks_spin: whether the explorer has come to the end of that search, and Spin has not.
     """
 
     reason: str
     exit_code: int = ExitCode.FAILED
     kind: str = "Interrupted"
     signal: str | None = None
+    lacks_spin: bool = False
 
 
 def tell_search(search: Search) -> None:
@@ -97,7 +99,7 @@ def tell_search(search: Search) -> None:
 def tell_total(searches: Sequence[Search], wanted: int, cut_short: CutShort | None = None) -> None:
     """Each property over all searches, what is not claimed, the totals, and whether ``wanted`` searches were made."""
     typer.echo("")
-    words = _SO_FAR if cut_short else _WORDS
+    words = _WORDS if len(searches) == wanted else _SO_FAR
     for (kind, name), verdicts in _by_property(searches).items():
         held = sum(verdict.holds is True for verdict in verdicts)
         worst = False if any(verdict.holds is False for verdict in verdicts) else None if held < len(verdicts) else True
@@ -113,17 +115,18 @@ def tell_total(searches: Sequence[Search], wanted: int, cut_short: CutShort | No
         f"{_searches(len(searches))}, depth {totals['depth']}, {totals['states_per_s']:,} states/s, "
         f"{totals['seconds']} s"
     )
-    _tell_spin(searches)
+    _tell_spin(searches, cut_short)
     if any(verdict.trace and not search.files for search in searches for verdict in search.found.violations()):
         say("to keep what is violated, and to replay, draw and test it: --counterexample-dir DIR")
-    if cut_short is not None:
+    if len(searches) < wanted:
         say(f"interrupted after {len(searches)} of {_searches(wanted)}: these are bounds, not proofs")
     else:
         bounded = sum(not search.found.complete for search in searches)
         was = "was" if bounded == 1 else "were"
         end = f"; {_searches(bounded)} {was} bounded before everything was seen" if bounded else ""
         doubted = "; Spin does not agree" if any(search.opinion.disagreements for search in searches) else ""
-        say(f"{_outcome(searches)}{end}{doubted}")
+        unasked = "; what else was asked for of the last search is missing" if cut_short else ""
+        say(f"{_outcome(searches)}{end}{doubted}{unasked}")
 
 
 def tell_json(searches: Sequence[Search], wanted: int, cut_short: CutShort | None = None) -> None:
@@ -131,16 +134,20 @@ def tell_json(searches: Sequence[Search], wanted: int, cut_short: CutShort | Non
     proven = cut_short is None and all(search.is_proven for search in searches)
     totals: dict[str, object] = {"ok": proven, **_totals(searches)}
     if cut_short is not None:
-        totals |= {"complete": False, "error": cut_short.reason, "type": cut_short.kind}
+        totals |= {"error": cut_short.reason, "type": cut_short.kind}
+    if len(searches) < wanted:
+        totals["complete"] = False
     totals |= {"interrupted": cut_short.signal if cut_short else None, "searches_wanted": wanted}
     emit_json({**totals, "searches": [search.to_json() for search in searches]})
 
 
-def _tell_spin(searches: Sequence[Search]) -> None:
-    asked = [search for search in searches if search.opinion.run is not None]
-    if asked:
-        agreed = sum(not search.opinion.disagreements for search in asked)
-        say(f"Spin agrees on {agreed} of {_searches(len(asked))}: states, transitions and verdicts")
+def _tell_spin(searches: Sequence[Search], cut_short: CutShort | None) -> None:
+    answered = [search for search in searches if search.opinion.run is not None]
+    missing = int(cut_short is not None and cut_short.lacks_spin)
+    if answered or missing:
+        agreed = sum(not search.opinion.disagreements for search in answered)
+        end = "; on the last one it has not answered" if missing else ""
+        say(f"Spin agrees on {agreed} of {_searches(len(answered) + missing)}: states, transitions and verdicts{end}")
     reasons = [search.opinion.not_asked for search in searches if search.opinion.not_asked]
     for reason in dict.fromkeys(reasons):
         say(f"Spin was not asked about {_searches(reasons.count(reason))}, so nothing is compared: {reason}")

@@ -151,7 +151,8 @@ def _not_a_policy(server: GymServer, policy_base_urls: Sequence[str]) -> str:
     if server.upstreams and policy_base_urls and set(server.upstreams).isdisjoint(policy_base_urls):
         return "its upstream is none of policy_base_url"
     if server.references and not any(reference.is_model_of_agent for reference in server.references):
-        return f"only {_listed(map(str, server.references))} name it"
+        verb = "names" if len(server.references) == 1 else "name"
+        return f"only {_listed(map(str, server.references))} {verb} it"
     return ""
 
 

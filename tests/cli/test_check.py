@@ -20,6 +20,8 @@ from support.pinned_states import PINNED
 from typer.testing import CliRunner, Result
 
 from quiesce.cli import check, output
+from quiesce.cli.promela import Opinion, SecondOpinions
+from quiesce.cli.spin import SpinRun
 from quiesce.cli.stopping import Stopped, Stopping
 from quiesce.fsm.explore import Exploration, Progress, explore
 from quiesce.fsm.explore_model import Setup, System
@@ -300,6 +302,46 @@ def test_a_signal_waits_for_what_must_be_whole() -> None:
     assert done == ["inner", "outer"]
     with pytest.raises(Stopped):
         stopping.come(signal.SIGINT)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_signal_while_spin_has_the_last_search_leaves_the_verdicts_proven(
+    monkeypatch: pytest.MonkeyPatch,
+    as_json: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The explorer has come to the end of all; only Spin's opinion on one is missing, and that is what is said."""
+    last = replace(FIRST, name=f"{FIRST.name} again")
+
+    def of(_self: SecondOpinions, system: System, found: Exploration) -> Opinion:
+        if system.name == last.name:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Opinion(run=SpinRun(found.states, found.transitions, found.depth, {}, 0.1, None))
+
+    search_only(monkeypatch, FIRST, last)
+    monkeypatch.setattr(check, "missing_programs", tuple)
+    monkeypatch.setattr(SecondOpinions, "of", of)
+    result = run("--variant", "strict", "--spin", *(["--json"] if as_json else []))
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert f"of '{last.name}', whose search is complete; what was not begun is undecided" in result.stderr
+    if as_json:
+        found = last_object(result)
+        assert (found["ok"], found["complete"], found["interrupted"]) == (False, True, "SIGTERM")
+        return
+    assert "holds      always       quiesced_before_export (2 of 2 searches)" in result.stdout
+    assert "so far" not in result.stdout
+    assert "bounds" not in result.stdout
+    assert "Spin agrees on 1 of 2 searches: states, transitions and verdicts; on the last one it has" in result.stdout
+    assert result.stdout.endswith(
+        "every property that is claimed holds in every search; what else was asked for of the last search is missing\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["", "  "])
+def test_no_words_to_search_by_are_refused(words: str) -> None:
+    """They stand in every name, and whoever gives them has lost a variable."""
+    result = run("--only", words)
+    assert result.exit_code == 2
+    assert "--only is given no words; without --only all is searched" in result.stderr
 
 
 def test_on_a_terminal_lines_are_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:

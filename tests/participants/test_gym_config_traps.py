@@ -120,7 +120,7 @@ TRAPS = {
             "misspelt_key.responses_api_models.vllm_model.instance_roles is no setting; instance_role is",
             "misspelt_role.responses_api_models.vllm_model.instance_role is neither 'policy' nor 'auxiliary'",
             "tools.resources_servers.workplace_assistant.instance_role is stated, but only model servers have one",
-            "judge states no instance_role, and only tools:verifiers.maths.0 name it: it is probably a judge",
+            "judge states no instance_role, and only tools:verifiers.maths.0 names it: it is probably a judge",
             "simulator states no instance_role, and its upstream is none of policy_base_url: it is probably a judge",
             f"misspelt_key, misspelt_role, nobody_names_it, policy_model {ONE_SILENT}",
         ),
