@@ -36,6 +36,7 @@ class Controller(NamedTuple):
     ``contradicted``: an export that is not what it was said to be did not end the cut. ``noted``: whom the durable
     records name as touched, where the controller may die; ``recovered``: it has; ``decided``: whether a durable record
     says that a restore was being released, or aborted; ``fresh_ids``: those that one names, by whom they are for.
+    ``unread``: who was proven open while the rename's outcome could not be read, unless it is known not to have been.
     """
 
     core: State
@@ -50,6 +51,7 @@ class Controller(NamedTuple):
     recovered: bool = False
     decided: TransactionState | None = None
     fresh_ids: frozenset[tuple[ParticipantKey, int]] = frozenset()
+    unread: frozenset[ParticipantKey] = frozenset()
 
 
 class Moved(NamedTuple):
@@ -81,6 +83,7 @@ _OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
 _HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
 _DECIDED: Final = frozenset({_S.RESUMING, _S.ABORTING})
 _TOWARDS_PUBLICATION: Final = frozenset({_S.COMMITTING, _S.COMMITTED, _S.PUBLISHING, _S.PUBLISHED, _S.RESUMING})
+_KEEPS_UNREAD: Final = frozenset({_S.RESUMING, _S.RESUMED, _S.IN_DOUBT_PUBLISHED})
 _ASKED: Final[Mapping[TransactionState, m.Event]] = {
     TransactionState.IDLE: m.Begin(),
     TransactionState.PAUSED: m.CommitRequested(),
@@ -117,7 +120,8 @@ class ControllerAutomaton:
     def _move(self, controller: Controller, event: m.Event) -> Moved:
         """Take one event in and note what it asks for."""
         if isinstance(event, m.Recover):
-            controller = controller._replace(core=initial_state(self.plan), armed=frozenset(), errands=frozenset())
+            kept = controller._replace(core=initial_state(self.plan), armed=frozenset(), errands=frozenset())
+            controller = kept._replace(unread=frozenset())
         core, commands = advance(controller.core, event, self.engine)
         calls = tuple(
             (self.plan.index[command.key], Flight(command.leg, command.verb, command.id_index))
@@ -236,6 +240,7 @@ def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[
         told_to_abort=to_abort,
         told_to_release=to_release,
         contradicted=controller.contradicted or (refused and not core.plan.is_restore),
+        unread=_unread(controller, core),
     )
     if core.transaction in _OVER:
         # nothing that still fires or is answered can move it any more
@@ -252,6 +257,13 @@ def _noted(controller: Controller, core: State, event: m.Event, commands: tuple[
         elif isinstance(command, m.Consult | m.Verify | m.Publish | m.Probe):
             errands.add(command)
     return kept._replace(armed=frozenset(armed), errands=frozenset(errands))
+
+
+def _unread(controller: Controller, core: State) -> frozenset[ParticipantKey]:
+    if core.transaction is not _S.PUBLISH_UNKNOWN:
+        return controller.unread if core.transaction in _KEEPS_UNREAD else frozenset()
+    members = zip(core.plan.members, core.members, strict=True)
+    return frozenset(spec.key for spec, member in members if member.state is ParticipantState.ABORTED)
 
 
 def _answers(event: m.Event, errand: Errand) -> bool:

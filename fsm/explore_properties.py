@@ -14,6 +14,7 @@ from quiesce.fsm.explore_answers import reading
 from quiesce.fsm.explore_controller import Controller
 from quiesce.fsm.explore_site import Flight, Site, is_unsettled, mixes_ids
 from quiesce.fsm.explore_tables import Turn
+from quiesce.fsm.tables.fence import FenceEvent
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.phases import DrainMode
 from quiesce.fsm.tables.release import ReleaseState
@@ -51,6 +52,11 @@ ALWAYS: Final = (
     Claim("exported_in_order", "agents, then policies, then resources export: each begins once everybody before has"),
     Claim("imported_in_order", "policies, then agents, then resources are restored: each once everybody before is"),
     Claim("never_published_and_aborted", "a snapshot that stands is never undone"),
+    Claim("taken_is_published", "a cut that goes on or ends as taken has a snapshot that stands"),
+    Claim("restored_whole", "a restore that goes on or ends as done has been imported at everybody who takes part"),
+    Claim(
+        "left_as_it_ended", "whoever is left resumed is part of what stands, whoever is left aborted of what does not"
+    ),
     Claim("restore_undone_by_request", "what was imported is opened by its release or by an explicit abort alone"),
     Claim("doubt_has_a_name", "in doubt names somebody, and a finished transaction owes nobody anything"),
     Claim("one_id_at_a_time", "no other id is used at a participant while a call of ours can still act there"),
@@ -78,7 +84,7 @@ ALWAYS: Final = (
 
 SOMETIMES: Final = (
     Claim("resumed", "a cut or restore ends with everybody resumed"),
-    Claim("aborted", "one ends undone, with everybody accepting work"),
+    Claim("aborted", "one ends undone after everybody was called for it, with everybody accepting work"),
     Claim("restored", "everybody is restored and held"),
     Claim("restore_failed", "half a restore is held closed"),
     Claim("in_doubt", "somebody could not be proven open in time"),
@@ -110,6 +116,8 @@ _SETTLED: Final = frozenset({ParticipantState.RESUMED, ParticipantState.ABORTED}
 _OVER: Final = frozenset({_S.RESUMED, _S.ABORTED})
 _UNDONE: Final = frozenset({_S.ABORTING, _S.ABORTED, _S.IN_DOUBT_UNPUBLISHED})
 _RELEASED: Final = frozenset({_S.RESUMING, _S.RESUMED, _S.IN_DOUBT_PUBLISHED})
+_TAKEN: Final = _RELEASED | {_S.PUBLISHED}
+_RESTORED: Final = _RELEASED | {_S.RESTORED}
 _DOUBT: Final = frozenset({_S.IN_DOUBT_PUBLISHED, _S.IN_DOUBT_UNPUBLISHED})
 _HOLDING: Final = frozenset({_S.RESTORING, _S.RESTORED, _S.RESTORE_FAILED})
 _TURN: Final = {Role.RESOURCES: 0, Role.POLICY: 1, Role.AGENT: 2}
@@ -157,6 +165,10 @@ def broken_by_controller(controller: Controller) -> int:
     bits = 0
     if controller.published and state in _UNDONE:
         bits |= _BIT["never_published_and_aborted"]
+    if state in _TAKEN and not (controller.published or core.plan.is_restore):
+        bits |= _BIT["taken_is_published"]
+    if not _are_left_as_it_ended(controller):
+        bits |= _BIT["left_as_it_ended"]
     if core.plan.is_restore and _opens_unasked(controller):
         touched = any(member.state is not ParticipantState.IDLE for member in core.members)
         bits |= _BIT["restore_undone_by_request"] if touched else 0
@@ -175,6 +187,22 @@ def _opens_unasked(controller: Controller) -> bool:
     state = controller.core.transaction
     asked_to_abort, asked_to_release = controller.told_to_abort, controller.told_to_release
     return (state in _UNDONE and not asked_to_abort) or (state in _RELEASED and not asked_to_release)
+
+
+def _are_left_as_it_ended(controller: Controller) -> bool:
+    """Whether everybody who was proven open was so for what the transaction has come to.
+
+    Nobody waits for a rename whose outcome cannot be read: whoever is proven open meanwhile is left as if nothing had
+    happened, and stays so if the snapshot is found after all.
+    """
+    state = controller.core.transaction
+    members = zip(controller.core.plan.members, controller.core.members, strict=True)
+    undone = state in _UNDONE or state is _S.PUBLISH_UNKNOWN
+    return all(
+        (member.state is not ParticipantState.RESUMED or state in _TAKEN)
+        and (member.state is not ParticipantState.ABORTED or undone or spec.key in controller.unread)
+        for spec, member in members
+    )
 
 
 def broken_by_site(  # noqa: C901 - one branch a property, in the order of ALWAYS
@@ -206,7 +234,22 @@ def broken_by_site(  # noqa: C901 - one branch a property, in the order of ALWAY
     held = controller.core.transaction in _HOLDING and member.state is ParticipantState.RESTORED and not gone
     if held and not site.fence.closed:
         bits |= _BIT["restored_is_held"]
+    if controller.core.plan.is_restore and Phase.RESTORE in spec.phases and not (gone or _holds_it(controller, site)):
+        bits |= _BIT["restored_whole"]
     return bits
+
+
+def _holds_it(controller: Controller, site: Site) -> bool:
+    """Whether what a participant was restored to is there, if the restore is past the point where it must be.
+
+    Looked for at the fence: the import is recorded until the release uses up its id. Whose process died since has lost
+    it, and nobody can know of that before it is called; what an unproven release did to it changes nothing here.
+    """
+    state = controller.core.transaction
+    if state not in _RESTORED:
+        return True
+    used_up = state is not _S.RESTORED and 0 in site.fence.finished
+    return used_up or site.fence.record(0, FenceEvent.RESTORE) is not None
 
 
 def _is_unchecked(controller: Controller) -> bool:
@@ -242,10 +285,22 @@ def _agents_stand(core: State) -> bool:
     )
 
 
+def _was_called_for(core: State) -> bool:
+    """Whether everybody who takes part was possibly closed; an abort before the first call undoes nothing."""
+    begun = Phase.RESTORE if core.plan.is_restore else Phase.PREPARE
+    return all(
+        member.state is not ParticipantState.IDLE
+        for spec, member in zip(core.plan.members, core.members, strict=True)
+        if begun in spec.phases
+    )
+
+
 def seen_in(controller: Controller) -> frozenset[str]:
     """Names of the properties of ``SOMETIMES`` that the controller's state has."""
     core = controller.core
     seen = {core.transaction.value}
+    if not _was_called_for(core):
+        seen.discard(_S.ABORTED.value)
     if core.transaction in _DOUBT:
         seen.add("in_doubt")
     if core.transaction in _OVER:

@@ -99,7 +99,7 @@ _WAIVERS: Final = (
         needs_coordinator=True,
     ),
     _Waiver(
-        ("restored_is_held", "imported_in_order"),
+        ("restored_is_held", "restored_whole", "imported_in_order"),
         frozenset({Fault.STORE, Fault.CONTROLLER}),
         "whoever takes over cannot know of a release or abort whose record failed, and a late call of it still opens",
         needs_restore=True,

@@ -46,6 +46,7 @@ def exchanged(controller: Controller, order: Order) -> Controller:
         errands=frozenset(_renamed(errand, now) for errand in controller.errands),
         noted=frozenset(now[key] for key in controller.noted),
         fresh_ids=frozenset((now[key], last) for key, last in controller.fresh_ids),
+        unread=frozenset(now[key] for key in controller.unread),
     )
 
 

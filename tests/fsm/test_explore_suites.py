@@ -89,6 +89,16 @@ def test_only_a_retry_lets_a_late_resume_open_what_is_restored(name: str) -> Non
     assert explore(System(untried)).violations() == ()
 
 
+@pytest.mark.parametrize(("work", "begins"), [("cut", "close"), ("restore", "import")])
+def test_to_abort_what_nobody_was_called_for_is_no_abort(work: str, begins: str) -> None:
+    """That a search has seen an abort is said of one that reopens somebody, and not of one before the first call."""
+    found = explore(System(SETUPS[f"strict: policy (strict) + agent (strict), {work}, no fault"]))
+    trace = next(verdict.trace for verdict in found.verdicts if verdict.name == "aborted")
+    assert trace is not None
+    called = next(place for place, action in enumerate(trace) if action.startswith(f"policy: {begins} arrives"))
+    assert called < trace.index("asked to abort") < trace.index("policy: release arrives")
+
+
 @pytest.mark.parametrize("name", DRAINED_FIRST)
 def test_agents_may_wait_until_the_policies_are_drained(name: str) -> None:
     """With `policies_first` every property holds as well; that of closing then asks for policies that are drained."""

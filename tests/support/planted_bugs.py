@@ -5,7 +5,7 @@ The search must find each of them (``tests/fsm/test_explore_mutations.py``), and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -236,6 +236,29 @@ def recovered_alone(draft: Draft, event: m.Recover) -> None:
     recovered_in_good_faith(draft, event)
     for index in range(len(draft.members)):
         draft.edit(index, lingering=None)
+
+
+def in_every(sources: Sequence[Enum], bug: Callable[[Enum, Bug | None], Bug]) -> Bug:
+    """The same change in each of several states, beside each other."""
+    planted_there: Bug | None = None
+    for source in reversed(sources):
+        planted_there = bug(source, planted_there)
+    assert planted_there is not None
+    return planted_there
+
+
+def held_too_long(source: Enum, beside: Bug | None) -> Bug:
+    """A cut that was held for too long goes on as if it had been taken."""
+    resumes = goes_to(T.RESUMING, "note_failure", "disarm_budgets", "arm_release", "start_release")
+    where, breaks = STRICT_AGENT.format("deadline"), "taken_is_published"
+    return Bug(TRANSACTION, source, TE.HOLD_EXPIRED, resumes, where, breaks, beside=beside)
+
+
+def left_otherwise(source: Enum, beside: Bug | None) -> Bug:
+    """Whoever is released is left aborted by what stands, and resumed by what does not."""
+    where, breaks = STRICT_AGENT.format("no fault"), "left_as_it_ended"
+    undone = Bug(PARTICIPANT, source, PE.RELEASED, goes_to(P.RESUMED), where, breaks, ("!decided",), beside=beside)
+    return Bug(PARTICIPANT, source, PE.RELEASED, goes_to(P.ABORTED), where, breaks, ("decided",), beside=undone)
 
 
 BUGS: dict[str, Bug | Misorder] = {
@@ -677,6 +700,76 @@ BUGS: dict[str, Bug | Misorder] = {
         {"quiesce.fsm.advance._meaning": open_is_confirmed},
         COORDINATOR.format("restart"),
         "quiesced_before_export",
+    ),
+    "a rename that failed is taken for one that happened": Bug(
+        TRANSACTION,
+        T.PUBLISHING,
+        TE.PUBLISH_FAILED,
+        goes_to(T.RESUMING, "disarm_budgets", "arm_release", "start_release"),
+        STRICT_AGENT.format("store"),
+        "taken_is_published",
+    ),
+    "a snapshot that is looked for and not found is taken for one": Bug(
+        TRANSACTION,
+        T.PUBLISH_UNKNOWN,
+        TE.PUBLISH_FAILED,
+        goes_to(T.RESUMING),
+        STRICT_AGENT.format("store"),
+        "taken_is_published",
+    ),
+    "a recovery goes on without a snapshot": Bug(
+        TRANSACTION,
+        T.IDLE,
+        TE.RECOVER,
+        goes_to(T.RESUMING, "arm_release", "start_release"),
+        STRICT_AGENT.format("controller"),
+        "taken_is_published",
+        ("!is_restore", "!snapshot_is_published"),
+    ),
+    "an abort ends as a cut that was taken": Bug(
+        TRANSACTION,
+        T.ABORTING,
+        TE.ALL_RELEASED,
+        goes_to(T.RESUMED, "disarm_budgets", "finish"),
+        STRICT_AGENT.format("no fault"),
+        "taken_is_published",
+    ),
+    "a cut that is held for too long goes on as taken": in_every((T.PAUSED, T.COMMITTING, T.COMMITTED), held_too_long),
+    "a retry of an abort in doubt goes on as taken": Bug(
+        TRANSACTION,
+        T.IN_DOUBT_UNPUBLISHED,
+        TE.RETRY_REQUESTED,
+        goes_to(T.RESUMING, "arm_release", "start_release"),
+        STRICT_AGENT.format("deadline"),
+        "taken_is_published",
+    ),
+    "what stands leaves participants aborted, and what does not resumed": in_every(
+        (P.UNKNOWN, P.DRAINING, P.PAUSED, P.COMMITTED, P.RESTORED), left_otherwise
+    ),
+    "whoever was exported is left aborted": Bug(
+        PARTICIPANT,
+        P.COMMITTED,
+        PE.RELEASED,
+        goes_to(P.ABORTED),
+        STRICT_AGENT.format("store"),
+        "left_as_it_ended",
+        ("decided",),
+    ),
+    "half a restore that failed counts as a whole one": Bug(
+        TRANSACTION,
+        T.RESTORING,
+        TE.PARTICIPANT_FAILED,
+        goes_to(T.RESTORED, "disarm_budgets", "arm_hold"),
+        STRICT_RESTORE_AGENT.format("failure"),
+        "restored_whole",
+    ),
+    "half a restore that ran out of time counts as a whole one": Bug(
+        TRANSACTION,
+        T.RESTORING,
+        TE.REACH_EXPIRED,
+        goes_to(T.RESTORED, "disarm_budgets", "arm_hold"),
+        STRICT_RESTORE_AGENT.format("deadline"),
+        "restored_whole",
     ),
     "workers' acknowledgements are not counted": Misorder(
         "a coordinator's status, and the reading of it: what is in flight is summed up over the workers that are there",
