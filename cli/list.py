@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
-from quiesce.cli.output import emit_json
+from quiesce.cli.output import counted, emit_json
 from quiesce.cli.running import fail_with
 from quiesce.controller.catalog import SnapshotEntry, SnapshotState
 from quiesce.controller.snapshots import SnapshotStore
@@ -69,7 +69,7 @@ def _instant(entry: SnapshotEntry) -> str:
 
 
 def _size(entry: SnapshotEntry) -> str:
-    return "" if entry.size_bytes is None else f"{entry.size_bytes} bytes"
+    return "" if entry.size_bytes is None else counted(entry.size_bytes, "byte")
 
 
 def _rollouts(entry: SnapshotEntry) -> str:

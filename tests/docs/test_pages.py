@@ -218,6 +218,9 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.Fi
         ("paused for 0.56 s", "paused for 12 ms", True),
         ("a   b", "a b", True),
         ("14 files, 1,223 bytes", "9 files, 7 bytes", True),
+        ("14 files, 1223 bytes", "9 files, 2,223 bytes", False),
+        ("14 files, 1,223 bytes", "9 files, 2223 bytes", False),
+        ("14 files, 1,223 bytes", "9 files, 1.2 KiB", False),
         ("3 rollouts", "3 rollouts at a boundary", False),
         ("first-6899b7b1 is good", "first-6899b7b1 is bad", False),
         ("$ and (x)", "$ and (y)", False),
@@ -227,3 +230,14 @@ def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.Fi
 def test_output_is_compared_but_for_what_varies(shown: str, wrote: str, same: bool) -> None:  # noqa: FBT001 - a table
     """Numbers with their units, nonces, columns and what an ellipsis stands for may differ; words may not."""
     assert shows(shown, wrote) is same
+
+
+@pytest.mark.parametrize("path", pages(), ids=page_name)
+def test_a_page_tells_one_size_of_a_snapshot(path: Path) -> None:
+    """What two commands print of the same snapshot is the same figure, written the same way."""
+    sizes: dict[str, set[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        snapshot, size = re.search(r"\b[\w.-]+-[0-9a-f]{8}\b", line), re.search(r"[\d.,]+ bytes\b", line)
+        if snapshot and size:
+            sizes.setdefault(snapshot[0], set()).add(size[0])
+    assert {snapshot: told for snapshot, told in sizes.items() if len(told) > 1} == {}

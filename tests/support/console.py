@@ -18,7 +18,10 @@ from typing import Self
 
 _SERVED = re.compile(r"(?:serve\b|uvicorn\b).*--port[ =](\d+)")
 _VARYING = re.compile(r"\.\.\.| {2,}|-[0-9a-f]{8}\b|\d+(?:[.,]\d+)*(?: m?s\b)?")
-_NUMBER = r"\d+(?:[.,]\d+)*"
+_GROUPED = r"\d{1,3}(?:,\d{3})*"
+_UNGROUPED = r"\d+(?:\.\d+)*"
+_SHORT = 3
+"""Digits that are written alike whether or not thousands are set apart."""
 _OBITUARY = re.compile(r"\S*bash: line \d+: +\d+ Killed")
 PATIENCE_S = 60.0
 
@@ -97,7 +100,10 @@ class Console:
 
 
 def shows(shown: str, wrote: str) -> bool:
-    """Whether a page's output is what was written, but for numbers, nonces, and whatever an ellipsis stands for."""
+    """Whether a page's output is what was written, but for numbers, nonces, and whatever an ellipsis stands for.
+
+    A number may be another one, but not be written in another way: with or without commas between thousands.
+    """
     return re.fullmatch(_pattern(_trimmed(shown)), _trimmed(wrote), re.DOTALL) is not None
 
 
@@ -117,7 +123,11 @@ def _pattern(shown: str) -> str:
 def _stands_for(found: str) -> str:
     if found.startswith((".", " ", "-")):
         return {".": ".*", " ": " +", "-": "-[0-9a-f]{8}"}[found[0]]
-    return f"{_NUMBER} m?s" if found.endswith("s") else _NUMBER
+    if found.endswith("s"):
+        return f"{_UNGROUPED} m?s"
+    if "," in found:
+        return _GROUPED
+    return f"(?:{_GROUPED}|{_UNGROUPED})" if len(found) <= _SHORT else _UNGROUPED
 
 
 def _shim(path: Path, line: str) -> None:
