@@ -71,10 +71,12 @@ def _node(node: Node) -> str:
     head += [f"waits @{_text(node.waits)}"] if node.waits else []
     inner = [_INNER.format(_text(line)) for line in inner_lines(node)]
     head += inner[:1]
-    head += [node.hidden_text] if node.hidden else []
     inside = inner[1:]
     inside += [_tinted(label, line) for label in node.inside for line in _lines(label, _BOX_CHARACTERS)]
     inside += [_text(title) for title in node.gathers]
+    hidden = [node.hidden_text] if node.hidden else []
+    # behind the list where there is one: between a heading and what it heads it could not be read
+    head, inside = (head, [*inside, *hidden]) if inside else ([*head, *hidden], inside)
     small = f'<FONT POINT-SIZE="9">{_stack(inside)}</FONT>' if inside else ""
     label = f"<{'<BR/>'.join(head)}{'<BR/>' if small else ''}{small}>"
     attributes = [f"label={label}", *_node_looks(node)]

@@ -68,6 +68,9 @@ STROKES: Final[Mapping[str, Stroke]] = {
 _BEGINNING: Final = frozenset({"landmark", "events"})
 _CHANGED: Final = {Change.SAME: "same", Change.HERE: "here", Change.THERE: "there"}
 
+_CLOSING: Final = ",;)]"
+"""Marks that never begin a line."""
+
 
 def stroke_of(one: Arrow | Label) -> Stroke:
     """The stroke of an arrow or a label: of its change where it has one, of its landmark, else of its path."""
@@ -144,5 +147,15 @@ def _folded(name: str, text: str, width: int) -> Iterator[tuple[str, str]]:
     if not width or len(text) <= width:
         yield name, text
         return
+    kept: list[str] = []
     for line in wrap(text, width, break_long_words=len(text) > 2 * width, break_on_hyphens=False):
-        yield name, line
+        rest = line.lstrip(_CLOSING)
+        if kept:
+            # a name as long as the line has its comma behind it, not alone on the next line
+            kept[-1] += line[: len(line) - len(rest)]
+            rest = rest.lstrip()
+        else:
+            rest = line
+        if rest:
+            kept.append(rest)
+    yield from ((name, line) for line in kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -120,10 +120,23 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 def _phases(timeline: Timeline) -> Iterator[str]:
-    yield '<div class="scroll"><table class="cards"><tr><th>state</th><th>at</th><th>for</th><th>waited for</th></tr>'
-    for phase in timeline.phases:
-        times = f'<td class="number">{seconds(phase.begin_s)}</td><td class="number">{seconds(phase.duration_s)}</td>'
-        yield f"<tr><td>{xml_text(phase.state)}</td>{times}<td>{xml_text(_waited(phase))}</td></tr>"
+    yield from _cards(
+        ("state", "at", "for", "waited for"),
+        ((phase.state, seconds(phase.begin_s), seconds(phase.duration_s), _waited(phase)) for phase in timeline.phases),
+        numbers=(1, 2),
+    )
+
+
+def _cards(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int]) -> Iterator[str]:
+    """A table that becomes cards in a narrow window, where each value has its column's head before it."""
+    yield f'<div class="scroll"><table class="cards"><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
+    kinds = [' class="number"' if place in numbers else "" for place in range(len(heads))]
+    for row in rows:
+        cells = (
+            f'<td{kind} data-label="{head}">{xml_text(one_line(text))}</td>'
+            for kind, head, text in zip(kinds, heads, row, strict=True)
+        )
+        yield f"<tr>{''.join(cells)}</tr>"
     yield "</table></div>"
 
 
@@ -144,12 +157,10 @@ def _states(records: Sequence[RunRecord]) -> Iterator[str]:
     else:
         yield '<p class="faint">The picture is drawn by the program dot (graphviz), which was not installed.</p>'
         yield f"<details><summary>As Mermaid</summary><pre>{xml_text(render_mermaid(TRANSACTION))}</pre></details>"
-    yield '<details open><summary>Step by step</summary><div class="scroll"><table class="cards">'
-    yield "<tr><th>at</th><th>from</th><th>event</th><th>to</th><th>reason</th></tr>"
-    for now_s, trace in steps:
-        cells = "".join(f"<td>{xml_text(one_line(text))}</td>" for text in _said(trace))
-        yield f'<tr><td class="number">{seconds(now_s)}</td>{cells}</tr>'
-    yield "</table></div></details>"
+    yield "<details open><summary>Step by step</summary>"
+    said = ((seconds(now_s), *_said(trace)) for now_s, trace in steps)
+    yield from _cards(("at", "from", "event", "to", "reason"), said, numbers=(0,))
+    yield "</details>"
 
 
 def _said(trace: TraceRecord) -> tuple[str, ...]:

@@ -63,12 +63,16 @@ pre {{ overflow: auto; max-height: 60vh; background: var(--band); padding: .6rem
   .cards tr {{ display: block; padding: .4rem .5rem; border-bottom: 1px solid var(--rule) }}
   .cards tr:has(th) {{ display: none }}
   .cards td, .cards td.number {{ display: inline-block; border: 0; padding: 0 .5rem 0 0; min-width: 0 }}
+  .cards td:empty {{ display: none }}
+  .cards td[data-label]::before {{ content: attr(data-label) " "; color: var(--faint); font-size: .85em;
+    font-weight: 400 }}
 }}
 """
 
 SCRIPT: Final = """\
 "use strict";
 (() => {
+  const heads = [...document.querySelectorAll("#journal th")].map((head) => head.textContent);
   const rows = JSON.parse(document.getElementById("records").textContent);
   const body = document.querySelector("#journal tbody");
   const count = document.getElementById("count");
@@ -84,6 +88,7 @@ SCRIPT: Final = """\
       row.forEach((text, place) => {
         const cell = document.createElement("td");
         cell.textContent = text;
+        cell.dataset.label = heads[place];
         if (place < 2) cell.className = "number";
         line.append(cell);
       });

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from support.programs import CHROMIUM, DOT, HEADLESS, needs, run_program
 from support.tables import ODD_NAMES, AnyTable, odd_everywhere, ring, tables
 
-from quiesce.diagrams import DotFailed, DotMissing, Format, draw, render, render_dot, sheets
+from quiesce.diagrams import DotFailed, DotMissing, Focus, Format, draw, render, render_dot, sheets
+from quiesce.diagrams.dot import dot_of
+from quiesce.diagrams.drawing import Label
 from quiesce.diagrams.escape import display_name
 from quiesce.diagrams.graphviz import draw_png, draw_svg
+from quiesce.diagrams.marks import marked, parts
 from quiesce.fsm.rows import Table
 from quiesce.fsm.tables.transaction import TRANSACTION
 
@@ -174,3 +177,22 @@ def _texts(svg: str) -> list[str]:
     """Every run of text, without the spaces around it."""
     root = ET.fromstring(svg)  # noqa: S314 - drawn by our own program a moment ago
     return [" ".join("".join(text.itertext()).replace("\xa0", " ").split()) for text in root.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("length", [30, 34, 35, 36, 60, 100])
+def test_no_line_begins_with_a_comma(length: int) -> None:
+    """However long names are, the comma or bracket behind one stays on its line."""
+    guards = tuple(f"{letter * length}" for letter in "abc")
+    label = Label(("event",), guards, tuple(guards), "hold")
+    for width in (20, 34, 60):
+        shown = [text.strip() for _, text in parts(label, width=width)]
+        assert [text for text in shown if text[0] in ",;)]"] == []
+        assert "".join("".join(shown).split()) == "".join(marked(label).split())
+
+
+def test_a_count_does_not_part_a_heading_from_its_list() -> None:
+    """What is left out of a neighbourhood is counted behind the steps inside a box, never before them."""
+    source = dot_of(draw(TRANSACTION, focus=Focus("published")))
+    box = next(line for line in source.splitlines() if line.strip().startswith('"resuming" ['))
+    shown = text_of(box)
+    assert shown.index("★") < shown.index("1. ") < shown.index("more steps from or to here")

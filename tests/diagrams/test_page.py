@@ -20,6 +20,14 @@ _PROBE = """
 window.addEventListener("load", () => {
   const box = (name) => document.querySelector(name).getBoundingClientRect();
   const find = document.getElementById("find");
+  // a value says which column it is of, in the words of that column's head
+  const isNamed = (one) => {
+    const head = one.closest("table").querySelectorAll("th")[one.cellIndex].textContent;
+    return getComputedStyle(one, "::before").content === `"${head} "`;
+  };
+  const cells = [...document.querySelectorAll(".cards td")].filter((one) => one.textContent);
+  const named = cells.filter(isNamed).length;
+  const heads = [...document.querySelectorAll(".cards tr:has(th)")].filter((one) => one.offsetHeight).length;
   const all = document.querySelectorAll("#journal tbody tr").length;
   find.value = "SEARCH";
   find.dispatchEvent(new Event("input"));
@@ -40,6 +48,9 @@ window.addEventListener("load", () => {
     alerts: window.alerted ?? 0,
     pictures: document.querySelectorAll("section svg").length,
     lanesWide: box(".lanes").right,
+    unnamed: cells.length - named,
+    named,
+    heads,
   });
   document.title = found;
   parent.postMessage(found, "*");
@@ -140,7 +151,8 @@ def test_without_dot_there_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     page = run_page("step-40", cut(FLEET))
     assert "graphviz" in page
     assert "stateDiagram-v2" in page
-    assert "<td>preflight</td><td>all_inspected</td><td>draining</td>" in page
+    step = ("from", "preflight"), ("event", "all_inspected"), ("to", "draining")
+    assert "".join(f'<td data-label="{head}">{text}</td>' for head, text in step) in page
 
 
 @needs(DOT)
@@ -175,6 +187,17 @@ def test_a_browser_shows_it(tmp_path: Path, width: int, dark: bool) -> None:  # 
     records = len(cut(FLEET))
     assert (found["all"], found["count"]) == (records, f"{found['some']} of {found['some']} records")
     assert 0 < int(str(found["some"])) < records
+
+
+@needs(CHROMIUM)
+@pytest.mark.parametrize(("width", "is_narrow"), [(1200, False), (390, True)])
+def test_every_value_has_its_head(tmp_path: Path, width: int, is_narrow: bool) -> None:  # noqa: FBT001 - a table
+    """Tables have heads in a wide window; on a phone, where they are cards, each value has its head before it."""
+    found = probed(run_page("step-40", cut(FLEET)), tmp_path, width=width)
+    assert found["heads"] == (0 if is_narrow else 3)
+    silent, told = ("unnamed", "named") if is_narrow else ("named", "unnamed")
+    assert found[silent] == 0
+    assert int(str(found[told])) > 100
 
 
 @needs(CHROMIUM)
