@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quiesce.cli.failures import asked_json
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.output import counted, emit_json
 from quiesce.cli.running import run
@@ -92,6 +93,7 @@ def _described(found: Discovered) -> dict[str, object]:
         "gym": {deployment: _gym(configuration) for deployment, configuration in found.gym.items()},
     }
 
+        "asked": asked_json((participant.key, participant.url) for participant in found.participants),
 
 def _gym(configuration: GymConfiguration) -> dict[str, object]:
     """What a resolved NeMo Gym configuration says about servers; nothing else of it is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quiesce.cli.asked import AskedInVain
 from quiesce.cli.left_open import NotKnown, Unsettled
@@ -21,7 +21,7 @@ from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.fuzz.errors import StillClosed
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, TopologyError
 
-__all__ = ["described", "exit_code_of", "notes_of", "text_of"]
+__all__ = ["asked_json", "described", "exit_code_of", "notes_of", "text_of"]
 
 _UNPROVEN = (InDoubt, RestoreFailed, PublishUncertain, StillClosed)
 _TO_BE_CONFIGURED = frozenset({401, 403, 404})
@@ -75,11 +75,17 @@ def described(error: BaseException) -> dict[str, object]:
 
 
 def _described(error: BaseException) -> dict[str, object]:
+def asked_json(asked: Iterable[tuple[ParticipantKey, str]]) -> list[dict[str, str]]:
+    """Who was asked, and where."""
+    return [{"deployment": key.deployment, "name": key.name, "url": url} for key, url in asked]
+
+
     found: dict[str, object] = {"type": type(error).__name__}
     match error:
         case DiscoveryFailed() | TopologyError():
             found["problems"] = list(error.problems)
         case BaseExceptionGroup():
+            found["asked"] = asked_json(error.asked)
             found["errors"] = [{"error": text_of(one), **described(one)} for one in error.exceptions]
         case AskedInVain():
             found["errors"] = [{"type": kind, "error": text} for kind, text in error.answer.errors]

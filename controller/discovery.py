@@ -122,9 +122,11 @@ class DiscoveryFailed(ExceptionGroup[QuiesceError], QuiesceError):
     Attributes:
         problems: one sentence for each, with what to do.
         exceptions: the errors themselves.
+        asked: everybody who was asked, with the address.
     """
 
     problems: tuple[str, ...]
+    asked: tuple[tuple[ParticipantKey, str], ...] = ()
 
     def __new__(cls, errors: Sequence[QuiesceError]) -> Self:
         problems = tuple(_sentence(error) for error in errors)

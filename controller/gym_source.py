@@ -15,21 +15,28 @@ from urllib.parse import urlsplit
 
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig
-from quiesce.controller.discovery import Discovered, discover
-from quiesce.fsm.errors import QuiesceError
+from quiesce.controller.discovery import Discovered, DiscoveryFailed, discover
+from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.errors import ConfigurationError, ControlRequestError, ProtocolViolation, TopologyError
 from quiesce.participants.excerpts import printable
 from quiesce.participants.gym_config import GymConfiguration, read_gym_configuration
 from quiesce.participants.gym_config_participants import GymParticipants, participants_of
 from quiesce.participants.gym_config_yaml import TEXT_BYTES_MAX, text_in_json
+from quiesce.transport.logs import log_named
 from quiesce.transport.port import ControlReply, ControlRequest, Transport
 
 __all__ = ["GLOBAL_CONFIG_ROUTE", "FromGym", "discover_configured", "read_gym_sources"]
+
+_log: Final = log_named("quiesce.controller")
 
 GLOBAL_CONFIG_ROUTE: Final = "/global_config_dict_yaml"
 BODY_BYTES_MAX: Final = 2 * TEXT_BYTES_MAX
 """Bytes of the head server's reply: the text again, with its line ends and quotes escaped."""
 HTTP_OK: Final = 200
+HEAD_TIMEOUT_S: Final = 15.0
+"""A head server has its text at hand; ``control_timeout_s``, where it is shorter, bounds it as well."""
+HEAD_PATIENCE_S: Final = 2.0
+"""After so long it is said what is waited for."""
 NAMED_MAX: Final = 100
 """Servers that the note on a failed discovery names."""
 
@@ -84,11 +91,21 @@ async def discover_configured(config: Config, transport: Transport, clock: Clock
     from_gym = await read_gym_sources(config, transport)
     try:
         found = await discover(from_gym.config, transport, clock)
-    except QuiesceError as error:
+    except (DiscoveryFailed, TopologyError) as error:
+        error.asked = asked_of(from_gym.config)
         for note in _named(from_gym):
             error.add_note(note)
         raise
     return from_gym.config, replace(found, notes=(*from_gym.notes, *found.notes), gym=from_gym.found)
+
+
+def asked_of(config: Config) -> tuple[tuple[ParticipantKey, str], ...]:
+    """Whom a configuration names to be asked, each with its address."""
+    return tuple(
+        (ParticipantKey(name, one.name), one.url)
+        for name, deployment in config.deployment.items()
+        for one in deployment.participants
+    )
 
 
 def _named(from_gym: FromGym) -> Iterator[str]:
@@ -109,11 +126,20 @@ async def _read(name: str, deployment: DeploymentConfig, transport: Transport, t
         participant=head,
         method="GET",
         url=f"{deployment.gym_head}{GLOBAL_CONFIG_ROUTE}",
-        timeout_s=timeout_s,
+        timeout_s=min(timeout_s, HEAD_TIMEOUT_S),
         body_cap=BODY_BYTES_MAX,
     )
-    text = _text_of(await transport.send(request), head, request.call)
+    said = asyncio.get_running_loop().call_later(HEAD_PATIENCE_S, _say_what_is_waited_for, head, request.timeout_s)
+    try:
+        reply = await transport.send(request)
+    finally:
+        said.cancel()
+    text = _text_of(reply, head, request.call)
     return await asyncio.to_thread(read_gym_configuration, text, source=f"gym_head {deployment.gym_head}")
+
+
+def _say_what_is_waited_for(head: str, timeout_s: float) -> None:
+    _log.warning("waiting_for_head_server", head=head, gives_up_after_s=timeout_s)
 
 
 def _read_file(path: Path) -> GymConfiguration:

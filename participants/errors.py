@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quiesce.fsm.errors import QuiesceError
+from quiesce.fsm.vocabulary import ParticipantKey
 
 __all__ = [
     "ConfigurationError",
@@ -57,7 +58,10 @@ class TopologyError(QuiesceError):
 
     Attributes:
         problems: every problem that was found, each a sentence that names the server and what to do.
+        asked: everybody who was asked, with the address; empty where nobody was.
     """
+
+    asked: tuple[tuple[ParticipantKey, str], ...] = ()
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)

@@ -115,6 +115,9 @@ def test_a_server_that_is_not_there_is_named_with_all_the_others(
     assert "main/agent gave no answer" in failed.stderr
     assert "resolved.yaml names 4 servers to ask:\n  agent at http://127.0.0.1:" in failed.stderr
     assert CANARY not in failed.output + failed.stderr
+    asked = last_object(quiesce("discover", "--config", config, "--json"))["asked"]
+    assert {one["name"] for one in asked} == {"policy_model", "agent", "tools", "judge"}
+    assert all(one["url"].startswith("http://127.0.0.1:") and one["deployment"] == "main" for one in asked)
 
 
 def test_a_configuration_that_cannot_be_used_is_wrong_usage(quiesce: Command, tmp_path: Path) -> None:

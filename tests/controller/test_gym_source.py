@@ -10,19 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from support.gym_configs import CANARY, FOLDER, GymHead, text_of
 from support.participants import IdleParticipant
 from support.servers import bare, closed_port, served
 from support.virtual_loop import VirtualClock, virtual_time
 
-from quiesce.controller import Controller
+from quiesce.controller import Controller, gym_source
 from quiesce.controller.clock import SystemClock
 from quiesce.controller.config import Config, DeploymentConfig
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.gym_source import discover_configured, read_gym_sources
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fsm.vocabulary import Role
+from quiesce.fsm.vocabulary import ParticipantKey, Role
 from quiesce.participants.errors import (
     ConfigurationError,
     ControlRequestError,
@@ -187,6 +188,8 @@ async def test_a_failed_discovery_says_whom_gym_named() -> None:
     named, *notes = caught.value.__notes__
     assert "copy_of_a_copy.yaml names 5 servers to ask:\n  agent at http://127.0.0.1:5003\n" in named
     assert any("still holds _copy" in note for note in notes)
+    assert len(caught.value.asked) == 5
+    assert (ParticipantKey("main", "agent"), "http://127.0.0.1:5003") in caught.value.asked
     assert CANARY not in named
 
 
@@ -248,7 +251,9 @@ async def test_what_is_no_head_server_is_named(kind: str) -> None:
     assert HEAD in str(refused)
 
 
-async def test_a_head_server_that_is_not_there() -> None:
+async def test_a_head_server_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody listens, or nobody answers in time: both name the address that was asked."""
     transport = HttpTransport(StaticTokenProvider(SECRET))
     hanging = asyncio.Event()
@@ -256,8 +261,14 @@ async def test_a_head_server_that_is_not_there() -> None:
         with pytest.raises(Unreachable, match=r"the Gym head server http://127\.0\.0\.1:"):
             await read_gym_sources(config_of({"gym_head": f"http://127.0.0.1:{closed_port()}"}), transport)
         async with bare(lambda _: _wait(hanging)) as wire:
+            structlog.reset_defaults()  # entries go to the standard library
+            monkeypatch.setattr(gym_source, "HEAD_PATIENCE_S", 0.0)
+            monkeypatch.setattr(gym_source, "HEAD_TIMEOUT_S", 0.05)
             with pytest.raises(Unreachable, match=f"the Gym head server {wire.url} of deployment main gave no answer"):
-                await read_gym_sources(config_of({"gym_head": wire.url}, timeout_s=0.05), transport)
+                await read_gym_sources(config_of({"gym_head": wire.url}), transport)
+            (waiting,) = [text for text in caplog.messages if "waiting_for_head_server" in text]
+            assert wire.url in waiting
+            assert "gives_up_after_s=0.05" in waiting
             hanging.set()
     finally:
         await transport.aclose()
