@@ -26,7 +26,9 @@ def arrival_of(step: CallStep, number: int, role: Role) -> Arrival | None:
     operation = (event, step.attempt) if event is FenceEvent.ABORT_INFLIGHT else None
     roots = step.roots if role is Role.POLICY else Roots.NONE
     body = (step.directory, roots) if event in {FenceEvent.COMMIT, FenceEvent.RESTORE} else None
-    return Arrival(number, event, step.id, operation, body, step.deadline in _PASSED)
+    passed = step.deadline in _PASSED
+    said = event is not FenceEvent.ABORT_INFLIGHT  # no section says what a passed deadline is to such a call: either
+    return Arrival(number, event, step.id, operation, body, passed if said or not passed else None)
 
 
 def as_arrived(place: Place, call: Call, arrival: Arrival) -> Arrival:

@@ -29,11 +29,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One step of a run and what came of it. ``seen`` is how the participant stood afterwards."""
+    """One step of a run and what came of it.
+
+    ``seen`` is how the participant stood afterwards; ``is_odd`` says that a rule was broken there, or nothing is known.
+    """
 
     step: Step
     outcome: str
     seen: str = ""
+    is_odd: bool = False
 
     def __str__(self) -> str:
         return f"{render_step(self.step)} -> {self.outcome}" + (f" [{self.seen}]" if self.seen else "")

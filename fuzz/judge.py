@@ -93,11 +93,14 @@ class Judge:
         for belief in self._beliefs():
             belief.abandon(number)
 
-    def replied(self, number: int, seen: Seen, recorded: object) -> bool:
-        """The answer to a call of the fence; whether it is a fresh one (no repetition), and so tells how things are."""
+    def replied(self, number: int, seen: Seen, recorded: object, *, late: bool = False) -> bool:
+        """The answer to a call of the fence; whether it is a fresh one (no repetition), and so tells how things are.
+
+        ``late``: its deadline may have passed before it came.
+        """
 
         def fits(due: Due) -> bool:
-            return matches(due, seen, role=self._subject.role, recorded=recorded)
+            return matches(due, seen, role=self._subject.role, recorded=recorded, late=late)
 
         believed = bool(self.strict)
         possible = self.strict.replied(number, fits)

@@ -23,6 +23,10 @@ _FAILURE_CODES: Final[Mapping[Role, frozenset[str]]] = {
 }
 """With what a commit, a restore or a prepare of a role fails when it was allowed to begin (wire-protocol 3.2)."""
 _MAY_TIME_OUT: Final = frozenset({_E.RETIRE})
+_BY_PHASE: Final = "refuse_invalid_phase"
+_BY_DEADLINE: Final = "refuse_deadline_exceeded"
+_HEEDING: Final = frozenset({_E.PREPARE, _E.COMMIT, _E.RESTORE, _E.ABORT_INFLIGHT})
+"""Calls that a passed deadline may refuse."""
 _INCOMPLETE: Final = "agent_prepare_incomplete"
 
 
@@ -31,9 +35,14 @@ def is_replay(due: Due) -> bool:
     return bool(due.row.effects) and due.row.effects[-1] == "replay_reply"
 
 
-def matches(due: Due, seen: Seen, *, role: Role, recorded: object) -> bool:
-    """Whether the reply is the answer. ``recorded`` is the body of the first reply, None where it is not known."""
+def matches(due: Due, seen: Seen, *, role: Role, recorded: object, late: bool = False) -> bool:
+    """Whether the reply is the answer. ``recorded`` is the body of the first reply, None where it is not known.
+
+    ``late``: its deadline may have passed before it came. No section says whether that or the phase is looked at first.
+    """
     answer = due.row.effects[-1]
+    if late and answer == _BY_PHASE and due.row.event in _HEEDING and seen.code == REFUSALS[_BY_DEADLINE]:
+        return seen.status == CONFLICT
     if answer in REFUSALS:
         return seen.status == CONFLICT and seen.code == REFUSALS[answer]
     if answer == "answer_crash":

@@ -31,6 +31,7 @@ class Place:
         alone: whether nobody else uses the participant.
         sends_any_header: whether the transport can carry a header that is not ASCII.
         owes_restore: what is known of whether it owes a restore.
+        has_restored: whether a restore was sent to it.
         silent: how often calls of an operation were not answered in time.
         used_up: ids that were used up in earlier runs, those first that were not asked about for longest.
     """
@@ -48,6 +49,7 @@ class Place:
     alone: bool = True
     sends_any_header: bool = False
     owes_restore: tuple[bool, ...] = (False,)
+    has_restored: bool = False
     silent: dict[Operation, int] = field(default_factory=dict)
     used_up: deque[str] = field(default_factory=deque)
     _runs: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.errors import QuiesceError
@@ -90,7 +90,10 @@ async def _replayed(url: str, line: Line, options: Options, replay: ReplayFile, 
         episode = await Run(place, replay.steps, muted=others).execute()
     finally:
         place.clear_away()
-    return _judged(called, rule_id, episode, found.exercised)
+    judged = _judged(called, rule_id, episode, found.exercised)
+    if judged.finding is None and not judged.unchecked:
+        return replace(judged, unchecked=_other_situation(replay, episode))
+    return judged
 
 
 def _judged(called: str, rule_id: str, episode: Episode, exercised_before: frozenset[str]) -> Replayed:
@@ -102,6 +105,20 @@ def _judged(called: str, rule_id: str, episode: Episode, exercised_before: froze
         raise error(f"{called}: {episode.verdict.value}: {episode.gone}")
     exercised = episode.exercised | exercised_before | {"server.survives"}
     return Replayed(None, episode, unchecked="" if rule_id in exercised else _why_unchecked(episode))
+
+
+def _other_situation(replay: ReplayFile, episode: Episode) -> str:
+    """How the steps before the last were answered otherwise than in the finding; empty where they were not.
+
+    The last step is the accused one: a server without the fault answers it otherwise.
+    """
+    before = list(zip(replay.answers, episode.trace, strict=False))[: max(0, len(replay.steps) - 1)]
+    for number, (then, now) in enumerate(before, start=1):
+        unlike = bool(then.seen and now.seen) and then.seen != now.seen
+        if unlike or then.outcome != now.outcome:
+            told, was = f"{now.outcome} [{now.seen}]", f"{then.outcome} [{then.seen}]"
+            return f"the situation of the finding did not come up: step {number} came to {told}, and then to {was}"
+    return ""
 
 
 def _why_unchecked(episode: Episode) -> str:

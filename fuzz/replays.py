@@ -7,6 +7,7 @@ anything else of them is read (:func:`kind_of`).
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
@@ -26,6 +27,7 @@ __all__ = [
     "BYTES_MAX",
     "KIND",
     "SCHEMA_VERSION",
+    "Answered",
     "ReplayFile",
     "kind_of",
     "parse_replay",
@@ -74,14 +76,26 @@ class Broken(_Saved):
     got: _Text
 
 
+class Answered(_Saved):
+    """What came of a step when the rule was broken: its outcome, and how the participant stood afterwards."""
+
+    outcome: _Text
+    seen: _Text
+
+
 class ReplayFile(_Saved):
-    """The whole file. ``steps`` are the minimal sequence; letters stand for fresh names."""
+    """The whole file. ``steps`` are the minimal sequence; letters stand for fresh names.
+
+    ``answers`` are those of its first steps, up to one that breaks a rule: by them a replay tells whether the same
+    situation came up. A file that was written before they were kept has none.
+    """
 
     kind: Literal["quiesce.fuzz"]
     schema_version: Annotated[StrictInt, Field(ge=1, le=1)]
     tested: Tested
     violation: Broken
     steps: Annotated[tuple[_SavedStep, ...], Field(max_length=STEPS_MAX, strict=False, fail_fast=True)]
+    answers: Annotated[tuple[Answered, ...], Field(max_length=STEPS_MAX, strict=False, fail_fast=True)] = ()
 
 
 def replay_of(report: ParticipantReport, violation: Violation, *, fence: FenceVariant | None = None) -> ReplayFile:
@@ -110,6 +124,10 @@ def replay_of(report: ParticipantReport, violation: Violation, *, fence: FenceVa
             got=violation.got[:2000],
         ),
         steps=violation.steps,
+        answers=tuple(
+            Answered(outcome=line.outcome[:2000], seen=line.seen[:2000])
+            for line in takewhile(lambda line: not line.is_odd, violation.trace)
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from quiesce.fuzz.judge import Judge
 from quiesce.fuzz.leases import renewal_problem
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import CONFLICT, OK, Seen
-from quiesce.fuzz.steps import Bearer, Operation, Receipt, Send
+from quiesce.fuzz.steps import Bearer, Deadline, Operation, Receipt, Send
 from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.truth import Standing, untruths
 from quiesce.fuzz.wording import Bindings
@@ -31,6 +31,7 @@ UNAUTHORIZED: Final = 401
 INVALID: Final = 422
 _READS: Final = frozenset({Operation.STATUS, Operation.RETIRE, Operation.DISCARD})
 _DECIDING: Final = frozenset({Operation.PREPARE, Operation.COMMIT, Operation.RESTORE, Operation.RESUME})
+_MAY_HAVE_PASSED: Final = frozenset({Deadline.PAST, Deadline.ZERO, Deadline.SHORT})
 _INCOMPLETE: Final = "agent_prepare_incomplete"
 _ACKNOWLEDGEMENT_ERROR: Final = "completed_execution_acknowledgement_error"
 _NEARLY: Final = 0.9
@@ -65,7 +66,9 @@ class Replies:
             return
         reply = self._shaped(call.asked.route, seen)
         key = call.arrival.key if call.arrival is not None else None
-        fresh = judge.replied(call.number, seen, None if key is None else self._account.first_replies.get(key))
+        recorded = None if key is None else self._account.first_replies.get(key)
+        late = call.asked.step.deadline in _MAY_HAVE_PASSED
+        fresh = judge.replied(call.number, seen, recorded, late=late)
         if operation in _DECIDING:
             self._account.polled = seen.code == _INCOMPLETE
         if seen.status != OK:

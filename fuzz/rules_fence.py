@@ -82,7 +82,7 @@ FENCE_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "fence.past-deadline",
-        "No work begins after its deadline: such a call is refused with deadline_exceeded and closes nothing.",
+        "A prepare, commit or restore that comes after its deadline is refused with deadline_exceeded, closes nothing.",
         "4.7, 9 #25",
         known=gym_a("deadline-ignored", "work begins although its deadline has passed"),
         rows=(on(answer="refuse_deadline_exceeded"),),

@@ -33,7 +33,7 @@ _CAPABILITIES: Final = (
     ),
     Rule(
         "capabilities.static",
-        "Nothing but phase, active id and deadline changes while the process runs.",
+        "Nothing but phase, active id, deadline and the feature of an owed restore changes while the process runs.",
         "2.1, 7.3",
         roles=EVERY_ROLE,
     ),

@@ -105,6 +105,7 @@ class Run:
 
     async def perform(self, step: Step) -> bool:
         """Carry out one step; whether the run can go on."""
+        broken = len(self._judge.seen_again)
         self._judge.next_step()
         self._outlook.next_step()
         if isinstance(step, CallStep):
@@ -121,7 +122,8 @@ class Run:
         if seen and self._watch.seems_free and self._is_under_way(step):
             self._judge.lose()  # the line is slow: nobody knows when that call will arrive, and what it will meet
         self._done.append(step)
-        self._trace.append(TraceLine(step, self._bindings.unnamed(outcome), self._bindings.unnamed(seen)))
+        is_odd = len(self._judge.seen_again) > broken or not self._judge.strict
+        self._trace.append(TraceLine(step, self._bindings.unnamed(outcome), self._bindings.unnamed(seen), is_odd))
         if not self._judge.strict and self._lost_at is None:
             self._lost_at = len(self._done) - 1
         return self._judge.finding is None and self._watch.verdict is None
@@ -233,6 +235,7 @@ class Run:
 
     def _note_sent(self, step: CallStep, call: Call) -> None:
         self._place.line.ids.add(self._bindings.id(step.id))
+        self._place.has_restored |= step.operation is Operation.RESTORE
         if step.operation in _CLOSING and step.id not in self._account.open_ids:
             self._account.open_ids.append(step.id)
         if step.operation is Operation.PREPARE:

@@ -74,10 +74,12 @@ class Watch:
 
     def meet(self, holder: str) -> None:
         """Somebody else's id holds the participant: what it does is no answer to us alone any more."""
+        self._share(f"somebody else is using it: {printable(holder, 128)} holds it; test it when nobody does")
+
+    def _share(self, reason: str) -> None:
         self._judge.dismiss()
         if self.verdict is None:
-            self.verdict = Verdict.SHARED
-            self.gone = f"somebody else is using it: {printable(holder, 128)} holds it; test it when nobody does"
+            self.verdict, self.gone = Verdict.SHARED, reason
 
     def stands(self, seen: Seen) -> str:
         """Hold the capabilities against what is believed, and say what they show."""
@@ -91,8 +93,14 @@ class Watch:
             judge.check("capabilities.shape", holds=False, expected="the fields of 2.1", got=first_problems(error))
             return str(seen)
         judge.check("capabilities.shape", holds=True, expected="", got="")
-        same = found.declaration() == self._place.subject.declaration
+        now, before = found.declaration(), self._place.subject.declaration
+        same = now.lasting == before.lasting
         judge.check("capabilities.static", holds=same, expected="the declaration as it was", got="another one")
+        if before.owes_restore and not now.owes_restore and not self._place.has_restored:
+            self._share(
+                "somebody else is using it: it owes no restore any more, and none was sent to it; test it again"
+            )
+            return found.phase.value
         holder = found.active_checkpoint_id
         if holder is not None and not self._place.is_ours(holder):
             self.meet(holder)

@@ -6,7 +6,7 @@ Sources: wire-protocol 1, 2.1, 7.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -120,6 +120,11 @@ class Declaration:
     def leased(self) -> bool:
         """Whether it opens by itself when its controller is gone."""
         return LEASE_FEATURE in self.features
+
+    @property
+    def lasting(self) -> Declaration:
+        """What of it holds for the life of the process: all but that a restore is owed."""
+        return replace(self, features=tuple(one for one in self.features if one != RESTORE_OWED_FEATURE))
 
     @property
     def owes_restore(self) -> bool:

@@ -1,0 +1,189 @@
+"""Nobody is accused of what no section asks or somebody else did, nor cleared by a replay of something else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.virtual_loop import virtual_time
+
+from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.bearers import FuzzedTokens
+from quiesce.fuzz.campaign import arrive
+from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
+from quiesce.fuzz.line import Line
+from quiesce.fuzz.options import Options
+from quiesce.fuzz.place import Place
+from quiesce.fuzz.replaying import replay_at
+from quiesce.fuzz.replays import Answered, parse_replay, replay_text
+from quiesce.fuzz.run import Run
+from quiesce.fuzz.steps import parse_step
+from quiesce.fuzz.traffic import kit_traffic
+from quiesce.fuzz.verdicts import Verdict
+from quiesce.fuzz.virtual_time import VirtualClock
+from quiesce.fuzz.wording import Durations
+from quiesce.participants.server.answers import Answer, ASGIApp, Receive, Scope, Send, send_answer
+from quiesce.transport.inprocess import AsgiTransport
+from quiesce.transport.token import StaticTokenProvider
+
+DURATIONS = Durations(short_s=2.0, work_s=20.0, grace_s=40.0)
+OPTIONS = Options(nonce="fair", traffic=kit_traffic, durations=DURATIONS, rate=None, allow_restore=True)
+
+
+async def body_of(receive: Receive) -> bytes:
+    """The whole body of a request."""
+    content, more = b"", True
+    while more:
+        message = await receive()
+        content, more = content + message.get("body", b""), message.get("more_body", False)
+    return content
+
+
+def received(content: bytes) -> Receive:
+    """A request's body, said again."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return receive
+
+
+class Deadlines:
+    """A kit's policy that looks at the deadline of an abort_inflight never, and of the others before their phase."""
+
+    def __init__(self, app: ASGIApp, clock: VirtualClock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope.get("path", ""))
+        if scope["type"] != "http" or not path.endswith(("/abort_inflight", "/commit")):
+            await self._app(scope, receive, send)
+            return
+        content = await body_of(receive)
+        body = json.loads(content)
+        passed = body["deadline_ts"] <= self._clock.now_ts()
+        if passed and path.endswith("/commit"):
+            await send_answer(send, Answer(409, {"error": {"code": "deadline_exceeded", "detail": "too late"}}))
+            return
+        body["deadline_ts"] = self._clock.now_ts() + 60.0
+        await self._app(scope, received(json.dumps(body).encode()), send)
+
+
+async def ground(app: ASGIApp, clock: VirtualClock) -> tuple[AsgiTransport, Place]:
+    """The place of an application that was looked at."""
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), OPTIONS)
+    assert place is not None
+    return transport, place
+
+
+async def run(app: ASGIApp, clock: VirtualClock, *lines: str) -> Episode:
+    """Run a sequence on it."""
+    transport, place = await ground(app, clock)
+    episode = await Run(place, tuple(map(parse_step, lines))).execute()
+    await transport.aclose()
+    return episode
+
+
+@pytest.mark.parametrize("deadline", ["past", "zero"])
+@virtual_time
+async def test_what_a_passed_deadline_is_to_an_abort_in_flight_no_section_says(deadline: str) -> None:
+    """It may be refused for it, as the kit does, or carried out; and a deadline may be looked at before a phase."""
+    clock = VirtualClock()
+    lines = (
+        f"abort_inflight a p deadline={deadline}",
+        "prepare a",
+        f"abort_inflight a p deadline={deadline}",
+        "resume a",
+    )
+    for wrapped in (False, True):
+        for steps in (lines, (f"commit a deadline={deadline}", "prepare a", "resume a")):
+            kit = build_kit_server(Role.POLICY, clock=clock).app  # a fresh one: the ids are the same
+            episode = await run(Deadlines(kit, clock) if wrapped else kit, clock, *steps)
+            assert episode.finding is None, episode
+            assert episode.lost_at is None
+
+
+@virtual_time
+async def test_a_prepare_behind_its_deadline_is_still_refused() -> None:
+    """What a section does say is asked as before."""
+    clock = VirtualClock()
+    app = Forgiving(build_kit_server(Role.POLICY, clock=clock).app, clock)
+    episode = await run(app, clock, "prepare a deadline=past")
+    assert episode.finding is not None
+    assert episode.finding.rule.id == "fence.past-deadline"
+
+
+class Forgiving(Deadlines):
+    """One that heeds no deadline of a pause."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not str(scope.get("path", "")).endswith("/pause"):
+            await self._app(scope, receive, send)
+            return
+        body = json.loads(await body_of(receive))
+        body["deadline_ts"] = self._clock.now_ts() + 60.0
+        await self._app(scope, received(json.dumps(body).encode()), send)
+
+
+@pytest.mark.parametrize("steps", [("resume a",), ("status a", "resume a"), ("prepare a", "resume a")])
+@virtual_time
+async def test_who_is_restored_by_somebody_else_is_used_by_somebody_else(steps: tuple[str, ...]) -> None:
+    """It owed a restore, and owes none any more though none was sent to it: that accuses nobody."""
+    clock = VirtualClock()
+    transport, place = await ground(build_kit_server(Role.RESOURCES, clock=clock, restore_expected=True).app, clock)
+    assert place.owes_restore == (True,)
+    transport.mount(KIT_ORIGIN, build_kit_server(Role.RESOURCES, clock=clock).app)
+    episode = await Run(place, tuple(map(parse_step, steps))).execute()
+    await transport.aclose()
+    assert (episode.finding, episode.verdict) == (None, Verdict.SHARED)
+    assert "owes no restore any more" in episode.gone
+
+
+FILE = {
+    "kind": "quiesce.fuzz",
+    "schema_version": 1,
+    "tested": {"name": "p", "role": "policy", "coordinated": False, "profile": "strict", "seed": 0, "fence": None},
+    "violation": {
+        "rule": "fence.drain",
+        "sentence": "-",
+        "section": "4.3",
+        "severity": "error",
+        "known": None,
+        "expected": "prepared, held by a",
+        "got": "preparing, held by a",
+    },
+    "steps": [
+        {"do": "work", "kind": "begin"},
+        {"do": "call", "operation": "prepare"},
+        {"do": "wait", "until": "work"},
+    ],
+    "answers": [
+        {"outcome": "in flight", "seen": "idle, held by nobody"},
+        {"outcome": "200", "seen": "preparing, held by a"},
+        {"outcome": "waited", "seen": "preparing, held by a"},
+    ],
+}
+
+
+@pytest.mark.parametrize(("work_s", "says"), [(6.0, ""), (0.0, "the situation of the finding did not come up: step 1")])
+@virtual_time
+async def test_a_replay_that_meets_another_situation_clears_nobody(work_s: float, says: str) -> None:
+    """Work that is over before the prepare comes leaves nothing to drain: the rule is not put to the test."""
+    clock = VirtualClock()
+    app = build_kit_server(Role.POLICY, clock=clock, work_s=work_s).app
+    transport = AsgiTransport({KIT_ORIGIN: app}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    replay = parse_replay(json.dumps(FILE).encode(), source="a file")
+    assert parse_replay(replay_text(replay).encode(), source="again") == replay
+    found = await replay_at(KIT_ORIGIN, transport, clock, OPTIONS, replay)
+    assert found.finding is None
+    assert found.unchecked.startswith(says), found.unchecked
+    assert bool(found.unchecked) is bool(says)
+    other = replay.model_copy(update={"answers": (*replay.answers[:1], Answered(outcome="409 x", seen=""))})
+    found = await replay_at(KIT_ORIGIN, transport, clock, replace(OPTIONS, nonce="two"), other)
+    assert "did not come up" in found.unchecked
+    await transport.aclose()
