@@ -9,7 +9,7 @@ import typer
 from quiesce.cli.journals import looked_at, show_journals
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.output import ExitCode, fail
-from quiesce.cli.recovering import Recovery, emit_recovered, recovering
+from quiesce.cli.recovering import Recovery, account_of, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.phases import PhasedRestore
@@ -65,4 +65,4 @@ async def _finished(config: Config, *, retries: bool) -> Recovery:
                 await restore.retry()
                 if isinstance(restore, PhasedRestore):
                     await restore.resume()
-        return Recovery(controller.recovered, controller.unread)
+        return await account_of(controller)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import typer
@@ -16,16 +16,31 @@ from quiesce.controller.api import Controller
 from quiesce.controller.config import Config
 from quiesce.controller.takeover import Recovered
 from quiesce.controller.unread_journals import LookedAfter
+from quiesce.fsm.vocabulary import ParticipantKey
 
-__all__ = ["Recovery", "emit_recovered", "recovering"]
+__all__ = ["Recovery", "account_of", "emit_recovered", "recovering"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found unfinished and became of it, and what had the name of a journal and could not be read."""
+    """What was found unfinished and became of it, and what had the name of a journal and could not be read.
+
+    ``held`` are the ids of which nothing is known under the root, and whom they hold, as the participants say it.
+    """
 
     recovered: tuple[Recovered, ...] = ()
     unread: tuple[LookedAfter, ...] = ()
+    held: Mapping[str, tuple[ParticipantKey, ...]] = field(default_factory=dict)
+
+
+async def account_of(controller: Controller) -> Recovery:
+    """What a controller has found, and who is held besides: a journal that is gone names nobody."""
+    known = tuple(one.account.wire_id for one in controller.recovered)
+    known += tuple(one.unread.wire_id for one in controller.unread)
+    holding = (await controller.holders()).holding if controller.config.enabled else {}
+    # those under which somebody is healed begin with the id of their transaction
+    held = {one: who for one, who in holding.items() if not (known and one.startswith(known))}
+    return Recovery(controller.recovered, controller.unread, held)
 
 
 @contextlib.asynccontextmanager
@@ -52,12 +67,17 @@ def emit_recovered(recovery: Recovery, *, as_json: bool) -> NoReturn:
     """Tell what became of everything that was found, and end the command."""
     transactions, unread = recovery.recovered, recovery.unread
     left_open = not_settled(recovery)
+    left_open += [
+        f"{one} holds {', '.join(sorted(map(str, who)))}, and nothing is known of it under this root: "
+        f"`quiesce abort {one}` reopens them"
+        for one, who in recovery.held.items()
+    ]
     for one in () if as_json else transactions:
         typer.echo(_sentence(one))
     for looked in () if as_json else unread:
         if looked.is_settled:
             typer.echo(f"note: {looked.sentence}")
-    if not (transactions or unread or as_json):
+    if not (transactions or unread or recovery.held or as_json):
         typer.echo("nothing was left unfinished; everybody accepts work as far as this root knows")
     result = {
         "dry_run": False,

@@ -9,7 +9,7 @@ import typer
 
 from quiesce.cli.asked import asked
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
-from quiesce.cli.recovering import Recovery, emit_recovered, recovering
+from quiesce.cli.recovering import Recovery, account_of, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
 from quiesce.controller.errors import RootHeld
@@ -60,4 +60,4 @@ async def _settled_here(config: Config, give_up: Sequence[str]) -> Recovery:
     async with recovering(config, "settle") as controller:
         if give_up:
             await controller.settle(give_up=[named_among(controller.owed, name) for name in give_up])
-        return Recovery(controller.recovered, controller.unread)
+        return await account_of(controller)

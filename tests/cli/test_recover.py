@@ -67,6 +67,23 @@ def test_who_was_left_paused_is_reopened(quiesce: Command, servers: Deployment, 
     assert "nothing was left" in quiesce("settle", *config[:2]).stdout
 
 
+@pytest.mark.parametrize("command", ["recover", "settle"])
+def test_whom_an_id_holds_whose_journal_is_gone_is_named(
+    quiesce: Command, servers: Deployment, tmp_path: Path, command: str
+) -> None:
+    """The participants are asked, since the root knows nothing; exit code 3, until an abort of the id."""
+    path = servers.write_config(tmp_path)
+    wire_id = leave_paused(path)
+    for journal in load_config(path).root.rglob(f"{wire_id}.ndjson"):
+        journal.unlink()
+    found = quiesce(command, "--config", str(path))
+    assert found.exit_code == 3, found.stdout
+    assert f"{wire_id} holds main/agent, main/policy_model, main/tools" in found.stderr
+    assert f"`quiesce abort {wire_id}`" in found.stderr
+    assert quiesce("abort", wire_id, "--config", str(path)).exit_code == 0
+    assert quiesce(command, "--config", str(path)).exit_code == 0
+
+
 @pytest.mark.parametrize("command", [("checkpoint", "--label", "next"), ("settle", "--give-up", "main/agent")])
 def test_whatever_error_ends_a_command_somebody_in_doubt_makes_it_3(
     quiesce: Command, servers: Deployment, tmp_path: Path, command: tuple[str, ...]
