@@ -31,6 +31,10 @@ __all__ = ["register"]
 
 _GENERATED = Path("diagrams/generated")
 _DOCUMENT_BYTES_MAX = 16 << 20
+_NO_BLOCK = (
+    "there is no marked block in it; outside of fenced code, one begins with a line "
+    "<!-- quiesce:diagram MACHINE FORMAT -->"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -69,6 +73,7 @@ def _diagram(
     """Show a state machine exactly as it runs, and keep what was drawn from it current.
 
     A Markdown document holds a marked block so: <!-- quiesce:diagram MACHINE FORMAT --> ... <!-- /quiesce -->
+    where focus=STATE:N may follow FORMAT.
     """
     given = names or []
     _refuse_misuse(given, form, focus, output, compare=compare, update=update, as_json=as_json)
@@ -121,6 +126,8 @@ def _documents(paths: list[Path], *, compare: bool, as_json: bool) -> None:
             after, count = update_blocks(before)
         except BlockFault as error:
             fail(f"{path}: {error}", ExitCode.USAGE, as_json=as_json)
+        if not count:
+            fail(f"{path}: {_NO_BLOCK}", ExitCode.USAGE, as_json=as_json)
         blocks += count
         if after != before:
             stale[path] = after
@@ -133,7 +140,7 @@ def _documents(paths: list[Path], *, compare: bool, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": True, "blocks": blocks, "changed": [str(path) for path in stale]})
     else:
-        done = f"{len(stale)} changed" if stale else "all current"
+        done = f"{counted(len(stale), 'document')} changed" if stale else "all current"
         typer.echo(f"{counted(blocks, 'block')} in {counted(len(paths), 'document')}, {done}")
 
 

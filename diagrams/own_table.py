@@ -50,6 +50,9 @@ def load_table(name: str) -> OwnTable:
         except ModuleNotFoundError as error:
             hint = "is it installed, or in the working folder?" if error.name == module_name else f"{error}"
             raise TableNotFound(f"there is no module '{module_name}': {hint}") from None
+        except SystemExit as error:
+            ended = f"it ends the program (exit code {error.code}) when it is imported"
+            raise TableNotFound(f"'{module_name}' cannot be imported: {ended}") from error
         except Exception as error:
             raise TableNotFound(f"'{module_name}' cannot be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, attribute, None)

@@ -177,8 +177,37 @@ def test_documents_are_checked_and_made_anew(tmp_path: Path) -> None:
     assert (result.exit_code, last_object(result)["stale"]) == (1, [str(path)])
     assert f"quiesce diagram --update {path}" in result.stderr
     assert last_object(run("--update", str(path), "--json"))["changed"] == [str(path)]
+    path.write_text(DOCUMENT + DOCUMENT)
+    assert "2 blocks in 1 document, 1 document changed" in run("--update", str(path)).stdout
+    path.write_text(DOCUMENT)
+    run("--update", str(path))
     assert "stateDiagram-v2" in path.read_text()
     assert "1 block in 1 document, all current" in run("--check", str(path)).stdout
+
+
+@pytest.mark.parametrize("option", ["--check", "--update"])
+@pytest.mark.parametrize(
+    "line", ["", "<!-- quiesce:diagramm transaction -->", "```\n<!-- quiesce:diagram release -->\n```"]
+)
+def test_a_document_without_a_block_is_refused(tmp_path: Path, option: str, line: str) -> None:
+    """A mark that is mistyped would else be current for ever: it is exit 2 with the form of a mark."""
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    good.write_text(DOCUMENT)
+    bad.write_text(f"A text.\n{line}\n")
+    result = run(option, str(good), str(bad))
+    assert result.exit_code == 2
+    assert f"{bad}: there is no marked block" in result.stderr
+    assert "<!-- quiesce:diagram MACHINE FORMAT -->" in result.stderr
+    assert good.read_text() == DOCUMENT
+
+
+def test_a_module_that_ends_the_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script without a guard around its end must not end the command in silence, with an exit code of its own."""
+    (tmp_path / "ends_itself.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    result = run("ends_itself:TABLE")
+    assert result.exit_code == 2
+    assert "'ends_itself' cannot be imported: it ends the program (exit code 3)" in result.stderr
 
 
 def test_a_faulty_document_is_named_with_its_line(tmp_path: Path) -> None:
