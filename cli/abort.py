@@ -89,6 +89,8 @@ def _left_open(result: Mapping[str, Any], wire_id: str | None) -> Iterator[str]:
     for one in named:
         whom = f" and holds {', '.join(held[one])}" if one in held else ""
         yield f"{one} is open{whom}: name that id to abort it"
+    if result.get("to_restart"):
+        yield f"{', '.join(result['to_restart'])} may not be used, and no cut begins, until they are restarted"
     unread = [one for one in result.get("unread", ()) if not one["settled"]]
     yield from (one["problem"] for one in unread if one["wire_id"] not in named)
     waiting = [*result.get("waiting", ()), *(key for one in result.get("recovered", ()) for key in one["waiting"])]

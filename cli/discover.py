@@ -22,6 +22,7 @@ from quiesce.controller.discovery import Discovered, DiscoveredParticipant
 from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import Account, find_unfinished
 from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.standing import half_restored
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.participants.gym_config import GymConfiguration, GymServer
 from quiesce.participants.gym_config_yaml import key_path
@@ -59,7 +60,14 @@ async def _found(config: ConfigFile) -> Discovered:
 def _hints(root: Path, found: Discovered) -> list[str]:
     """What to do about whoever is held, and about what stands unfinished in the journals of this root."""
     unfinished = {account.wire_id: account for account in find_unfinished(LocalFiles(), RootLayout(root))}
-    hints = [_unfinished(account, found.holding.get(wire_id, ())) for wire_id, account in unfinished.items()]
+    instances = {one.key: one.instance for one in found.participants}
+    half = [half_restored(account, instances) for account in unfinished.values()]
+    hints = [str(error) for error in half if error is not None]
+    hints += [
+        _unfinished(account, found.holding.get(wire_id, ()))
+        for wire_id, account in unfinished.items()
+        if account.touched or not account.half_restored
+    ]
     return hints + [
         f"nothing is known here of {wire_id}, which holds {_names(keys)}: if nobody works under it, "
         f"`quiesce abort {wire_id}` reopens them"

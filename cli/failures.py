@@ -9,6 +9,7 @@ from quiesce.cli.left_open import NotKnown, Unsettled
 from quiesce.cli.output import ExitCode
 from quiesce.controller.discovery import DiscoveryFailed
 from quiesce.controller.errors import (
+    HalfRestored,
     InDoubt,
     NothingOwed,
     PublishUncertain,
@@ -23,7 +24,7 @@ from quiesce.participants.errors import ConfigurationError, ControlRequestError,
 
 __all__ = ["asked_json", "described", "exit_code_of", "notes_of", "text_of"]
 
-_UNPROVEN = (InDoubt, RestoreFailed, PublishUncertain, StillClosed)
+_UNPROVEN = (HalfRestored, InDoubt, RestoreFailed, PublishUncertain, StillClosed)
 _TO_BE_CONFIGURED = frozenset({401, 403, 404})
 """A token that is refused, or routes that a server without token does not have (wire-protocol 3.3)."""
 
@@ -89,6 +90,8 @@ def asked_json(asked: Iterable[tuple[ParticipantKey, str]]) -> list[dict[str, st
             found["errors"] = [{"error": text_of(one), **described(one)} for one in error.exceptions]
         case AskedInVain():
             found["errors"] = [{"type": kind, "error": text} for kind, text in error.answer.errors]
+        case HalfRestored():
+            found |= {"wire_id": error.wire_id, "to_restart": _keys(error.participants)}
         case InDoubt():
             found |= {"wire_id": error.wire_id, "published": error.published, "owed": _named(error.owed)}
         case UnexpectedFence():

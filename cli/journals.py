@@ -16,6 +16,7 @@ from quiesce.controller.epoch import Holder, live_tenure
 from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import Account, Journals, read_journals
 from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.standing import half_restored
 
 __all__ = ["Look", "looked_at", "show_journals"]
 
@@ -52,6 +53,7 @@ def show_journals(look: Look, *, as_json: bool) -> NoReturn:
         typer.echo(line)
     held = [account for account in journals.unfinished if account.touched]
     left_open = [f"{', '.join(map(str, sorted(account.touched)))} may be held by {account.wire_id}" for account in held]
+    left_open += [str(half_restored(account)) for account in journals.unfinished if account.half_restored]
     left_open += [
         f"{unread.sentence}; whether that id holds somebody, `quiesce recover` asks the participants"
         for unread in journals.unread
@@ -68,6 +70,10 @@ def _lines(look: Look) -> Iterator[str]:
     for account in look.journals.unfinished:
         who = ", ".join(map(str, sorted(account.touched))) or "nobody"
         kind = account.kind or "transaction"
+        if account.half_restored and not account.touched:
+            to_restart = ", ".join(map(str, sorted(account.half_restored)))
+            yield f"{kind} {account.wire_id} was aborted; to be restarted, unless they were: {to_restart}"
+            continue
         yield f"{kind} {account.wire_id} stands at {account.stood}; may be paused: {who}; {_whose(look, account)}"
         if account.damage:
             yield f"  its journal is damaged: {account.damage}"

@@ -12,6 +12,8 @@ from quiesce.cli.output import ExitCode, fail
 from quiesce.cli.recovering import Recovery, account_of, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
+from quiesce.controller.errors import RestoreFailed
+from quiesce.controller.phased import Phased
 from quiesce.controller.phases import PhasedRestore
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.transaction import TransactionState
@@ -62,7 +64,18 @@ async def _finished(config: Config, *, retries: bool) -> Recovery:
         for one in controller.recovered if retries else ():
             restore = one.phased
             if restore is not None and restore.state is TransactionState.RESTORE_FAILED:
-                await restore.retry()
-                if isinstance(restore, PhasedRestore):
-                    await restore.resume()
+                await _retried(restore)
         return await account_of(controller)
+
+
+async def _retried(restore: Phased) -> None:
+    """Retry a restore that is held, and resume it; where it stays held, that is told as of all that was found."""
+    try:
+        await restore.retry()
+        if isinstance(restore, PhasedRestore):
+            await restore.resume()
+    except QuiesceError as error:
+        if restore.is_settled():
+            raise
+        if not isinstance(error, RestoreFailed):
+            restore.note(f"the retry: {error}")

@@ -15,7 +15,7 @@ from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
-from quiesce.controller.errors import RestoreFailed
+from quiesce.controller.errors import HalfRestored, RestoreFailed
 from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.results import RestoreResult
 from quiesce.controller.snapshots import SnapshotStore
@@ -94,8 +94,9 @@ async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> Resto
     failed = held.held()
     if if_failed is IfFailed.ABORT:
         await held.abort()
+        await held.excuse_restarted_since()
         doubt = held.held()
-        if doubt is not None:
+        if doubt is not None and not isinstance(doubt, HalfRestored):
             raise doubt from failed
         raise _aborted(held, failed)
     raise failed or held.error()
@@ -104,11 +105,9 @@ async def _mend(held: PhasedRestore, retries: int, if_failed: IfFailed) -> Resto
 def _aborted(held: PhasedRestore, failed: QuiesceError | None) -> QuiesceError:
     reasons = failed.failed if isinstance(failed, RestoreFailed) else {}
     why = "; ".join(f"{key}: {reason}" for key, reason in reasons.items()) or "it was broken off"
-    restart = ", ".join(map(str, held.to_restart())) or "nobody"
-    return QuiesceError(
-        f"restore {held.wire_id} failed ({why}) and was aborted; everybody accepts work. Restart before anything runs "
-        f"there, since they may hold a part of the snapshot: {restart}"
-    )
+    if held.half_restored():
+        return HalfRestored(held.wire_id, held.half_restored(), why)
+    return QuiesceError(f"restore {held.wire_id} failed ({why}) and was aborted; everybody accepts work")
 
 
 def _show(result: RestoreResult) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from quiesce.controller.discovery import Answered
+from quiesce.controller.errors import HalfRestored
 from quiesce.controller.journal import read_journal
 from quiesce.controller.opening import Opening
 from quiesce.controller.phased import Phased
-from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.records import MemoryRecords
 from quiesce.controller.recovery import Account, Unread, account_of, journal_says
 from quiesce.controller.takeover import Leftover, recover_one
@@ -86,19 +86,17 @@ async def abort_one(transaction: Phased | TrainerOnlyCut | TrainerOnlyRestore) -
     if isinstance(transaction, Phased):
         await transaction.excuse_restarted()
         await transaction.look_who_waits()
+        await transaction.excuse_restarted_since()
     held = transaction.held()
-    if held is not None:
+    if held is not None and not isinstance(held, HalfRestored):
         raise held
     if not isinstance(transaction, Phased):
         return Aborted(transaction.wire_id, TransactionState.ABORTED.value, notes=transaction.notes())
-    is_undone = isinstance(transaction, PhasedRestore) and transaction.state is not TransactionState.RESUMED
-    to_restart = transaction.to_restart() if isinstance(transaction, PhasedRestore) and is_undone else ()
-    waiting = transaction.waiting()
     return Aborted(
         transaction.wire_id,
         transaction.state.value,
-        to_restart=tuple(key for key in to_restart if key not in waiting),
-        waiting=waiting,
+        to_restart=transaction.half_restored(),
+        waiting=transaction.waiting(),
         notes=transaction.notes(),
     )
 
@@ -124,7 +122,11 @@ async def release_held(opening: Opening, wire_id: str) -> tuple[Aborted, Phased 
         wire_id=wire_id if leftover is not None else None,
         state=leftover.state.value if leftover is not None else "",
         reopened=reopened,
-        to_restart=tuple(key for key in reopened if found[key] in _RESTORED),
+        to_restart=tuple(
+            sorted(
+                {key for key in reopened if found[key] in _RESTORED} | set(leftover.half_restored() if leftover else ())
+            )
+        ),
         silent=answered.silent,
         notes=leftover.notes() if leftover is not None else (),
     )

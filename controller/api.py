@@ -386,8 +386,8 @@ class Controller:
 
     @property
     def owed(self) -> tuple[ParticipantKey, ...]:
-        """Whoever is owed a resume, of all transactions that are not settled."""
-        return tuple(key for phased in self._loose.all for key in phased.owed())
+        """Whoever is owed a resume, or must be restarted, of all transactions that are not settled."""
+        return tuple(dict.fromkeys(key for phased in self._loose.all for key in phased.to_give_up()))
 
     async def abort(self, wire_id: str | None = None) -> Aborted:
         """Abort what runs or rests here: everybody is reopened, also of a restore that is held closed.
@@ -400,7 +400,9 @@ class Controller:
             InDoubt: somebody could not be proven open.
             QuiesceError: the participants could not be asked.
         """
-        for transaction in (self.running, *self._loose.all):
+        # what only waits for processes to be restarted was aborted already
+        loose = sorted(self._loose.all, key=lambda one: bool(one.half_restored()))
+        for transaction in (self.running, *loose):
             if transaction is not None and wire_id in (None, transaction.wire_id):
                 aborted = await abort_one(transaction)
                 await self._loose.let_go()
@@ -414,7 +416,7 @@ class Controller:
             if leftover is not None:
                 self._loose.add(leftover)
                 await self._loose.let_go()
-                if not leftover.is_settled():
+                if not leftover.is_settled() and not leftover.half_restored():
                     raise leftover.held() or leftover.error()
         return replace(aborted, still_open=self._turns.open_ids)
 

@@ -10,6 +10,7 @@ QuiesceError
 ├── OnCompletedMisused    the callback returned what nobody can acknowledge
 ├── CutAborted            somebody asked for an abort, and everybody accepts work again
 ├── RestoreFailed         half a restore is held closed: retry or abort it
+├── HalfRestored          an aborted restore left processes to be restarted: nothing of them is published
 ├── RootHeld              another controller is alive on this root
 ├── TransactionRunning    another cut or restore has its turn; a ConfigurationError, too
 ├── CutNotOffered         the program that holds the root takes no cut that others ask for; a ConfigurationError, too
@@ -38,6 +39,7 @@ __all__ = [
     "CutAborted",
     "CutNotOffered",
     "DeadlineExceeded",
+    "HalfRestored",
     "InDoubt",
     "LeaseLapsed",
     "NothingOwed",
@@ -247,6 +249,28 @@ class RestoreFailed(QuiesceError):
         super().__init__(
             f"restore {wire_id} failed and is held closed. Failed: {named}. Restored and closed: {_names(restored)}. "
             f"Untouched: {_names(untouched)}. {advice or _RETRY}"
+        )
+
+
+class HalfRestored(QuiesceError):
+    """A restore was aborted, and processes that it had begun to restore are open and were not restarted.
+
+    What they hold is a part of a snapshot, so nobody may use it and no cut goes over it. Nobody was paused for one.
+
+    Attributes:
+        wire_id: the restore's id.
+        participants: whose process must be restarted.
+    """
+
+    def __init__(self, wire_id: str, participants: Sequence[ParticipantKey], why: str = "") -> None:
+        self.wire_id = wire_id
+        self.participants = tuple(participants)
+        failed = f"failed ({why}) and was aborted" if why else "was aborted"
+        super().__init__(
+            f"restore {wire_id} {failed}, and may have left a part of its snapshot at {_names(self.participants)}: "
+            "restart them, or restore anew (`quiesce restore LABEL`), or give them up by name "
+            "(`quiesce settle --give-up NAME`); no cut begins before. A server that does not name its incarnation does "
+            "not show that it was restarted: restore it, or give it up"
         )
 
 

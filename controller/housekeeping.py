@@ -15,7 +15,6 @@ from quiesce.controller.files import FileSystem, LocalFiles, storage_errors
 from quiesce.controller.retention import Pruned
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.snapshots import SnapshotStore
-from quiesce.controller.sweeping import needed_by_restores
 from quiesce.fsm.errors import QuiesceError
 from quiesce.transport.logs import log_named
 
@@ -51,11 +50,11 @@ async def prune_root(
     files = files or LocalFiles()
     store = SnapshotStore(root, files=files)
     if dry_run or not await asyncio.to_thread(_is_root, store, files):
-        return replace(await asyncio.to_thread(_prune, store, files, keep, None), dry_run=dry_run)
+        return replace(await asyncio.to_thread(_prune, store, keep, None), dry_run=dry_run)
     await asyncio.to_thread(_check_given_back, files, store.layout)
     tenure = await Tenure.acquire(files, store.layout, clock or SystemClock())
     try:
-        return await finish_first(asyncio.to_thread(_prune, store, files, keep, tenure))
+        return await finish_first(asyncio.to_thread(_prune, store, keep, tenure))
     finally:
         await tenure.release()
 
@@ -83,14 +82,9 @@ async def applied_retention(
     return (f"{len(pruned.failed)} things could not be removed and are tried again after the next cut: {named}",)
 
 
-def _prune(store: SnapshotStore, files: FileSystem, keep: int | None, tenure: Tenure | None) -> Pruned:
+def _prune(store: SnapshotStore, keep: int | None, tenure: Tenure | None) -> Pruned:
     guard = tenure.check if tenure is not None else _nobody_else
-    needed = needed_by_restores(files, store.layout)
-    protected = needed.snapshots if needed.is_known else [entry.wire_id for entry in store.list()]
-    pruned = store.prune(keep=keep, guard=guard, protected=protected, dry_run=tenure is None)
-    pruned.failed.update(needed.restores)
-    pruned.ignored.update(needed.ignored)
-    return pruned
+    return store.prune(keep=keep, guard=guard, dry_run=tenure is None)
 
 
 def _check_given_back(files: FileSystem, layout: RootLayout) -> None:

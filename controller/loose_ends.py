@@ -53,8 +53,8 @@ class LooseEnds:
 
     @property
     def first(self) -> Phased | None:
-        """The oldest that is open."""
-        return self._open[0] if self._open else None
+        """The oldest that is open; one of which only processes are to be restarted after every other."""
+        return min(self._open, key=lambda one: bool(one.half_restored()), default=None)
 
     @property
     def all(self) -> tuple[Phased, ...]:
@@ -92,7 +92,7 @@ class LooseEnds:
             QuiesceError: something is still open: an error, or a group of several.
         """
         async with self._one_at_a_time:
-            owed = {key for phased in self._open for key in phased.owed()}
+            owed = {key for phased in self._open for key in phased.to_give_up()}
             for unknown in sorted(set(give_up) - owed):
                 raise NothingOwed(str(unknown), sorted(owed))
             open_ones = [phased for phased in self._open if phased not in besides]
@@ -104,7 +104,7 @@ class LooseEnds:
 
     async def _settle(self, phased: Phased, give_up: Collection[ParticipantKey]) -> list[Exception]:
         try:
-            for key in set(give_up) & set(phased.owed()):
+            for key in set(give_up) & set(phased.to_give_up()):
                 await phased.excuse(key, "it was given up by the operator")
             await phased.settle()
         except QuiesceError as error:

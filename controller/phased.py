@@ -9,7 +9,7 @@ from typing import Final
 
 from quiesce.controller.budgets import Budgets
 from quiesce.controller.cancellation import finish_first
-from quiesce.controller.errors import InDoubt
+from quiesce.controller.errors import HalfRestored, InDoubt
 from quiesce.controller.outcomes import error_of, in_doubt, restore_failed
 from quiesce.controller.runner import TransactionRunner
 from quiesce.controller.standing import holds_nothing
@@ -21,7 +21,7 @@ from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.transaction import is_owed
 from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Role, Verb
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.replies import DrainProgress
+from quiesce.participants.replies import DrainProgress, Inspection
 
 __all__ = ["Phased"]
 
@@ -40,6 +40,10 @@ class Phased:
         self._budgets = budgets
         self._excused: dict[ParticipantKey, str] = {}
         self._waiting: set[ParticipantKey] = set()
+        self.imported: dict[ParticipantKey, str | None] = {}
+        """Who may hold a part of what a restore restores, by an earlier controller, with the incarnation."""
+        self._half: dict[ParticipantKey, str | None] = {}
+        self._was_retried = False
 
     @property
     def wire_id(self) -> str:
@@ -54,6 +58,14 @@ class Phased:
     def progress(self) -> Mapping[ParticipantKey, tuple[ParticipantState, DrainProgress | None]]:
         """For each participant its state and the last that was heard of its drain."""
         return {key: (entry.state, entry.progress) for key, entry in self._runner.ledger.entries.items()}
+
+    def to_give_up(self) -> tuple[ParticipantKey, ...]:
+        """Who may be given up by name: whoever is owed a resume, or must be restarted."""
+        return tuple(dict.fromkeys([*self.owed(), *self.half_restored()]))
+
+    def half_restored(self) -> tuple[ParticipantKey, ...]:
+        """Of a restore that was aborted: whose process must be restarted, since it may hold a part of the snapshot."""
+        return tuple(sorted(key for key in self._half if key not in self._excused and key not in self._waiting))
 
     def owed(self) -> tuple[ParticipantKey, ...]:
         """Participants that may be closed on this transaction's account."""
@@ -111,6 +123,39 @@ class Phased:
         with suppress(QuiesceError):  # it rests already, or broke off, and what can be undone is
             await self._runner.request(event)
         await self._runner.reached()
+        self.look_at_half()
+
+    def look_at_half(self) -> None:
+        """Keep whose process must be restarted, where a restore was undone that had begun to restore somebody."""
+        state = self._runner.state
+        if not state.plan.is_restore or self.state not in (_S.ABORTED, _S.IN_DOUBT_UNPUBLISHED):
+            return
+        for spec, member in zip(state.plan.members, state.members, strict=True):
+            if Phase.RESTORE in spec.phases and member.state is not ParticipantState.IDLE:
+                self._half.setdefault(spec.key, self._incarnation(spec.key))
+        self._half |= {key: instance for key, instance in self.imported.items() if key not in self._half}
+
+    def _incarnation(self, key: ParticipantKey) -> str | None:
+        """The process that the last import went to, as far as that is known."""
+        seen = self._runner.ledger.entries[key].inspection
+        if seen is not None:
+            return seen.instance
+        if self._was_retried:
+            return None
+        return self.imported.get(key, self._runner.fleet[key].instance)
+
+    async def excuse_restarted_since(self) -> None:
+        """Excuse whoever was to be restarted and is another process now. Who names no incarnation does not show it.
+
+        Raises:
+            StorageFailed: that could not be written down.
+        """
+        keys = self.half_restored()
+        readings = await asyncio.gather(*(self._runner.ask(key, Verb.INSPECT) for key in keys))
+        for key, reading in zip(keys, readings, strict=True):
+            now = reading.payload.instance if isinstance(reading.payload, Inspection) else None
+            if None not in (now, self._half[key]) and now != self._half[key]:
+                await self.excuse(key, "it was restarted since")
 
     async def retry(self) -> None:
         """Try again: a failed restore under the same id, or whoever is in doubt; wait until it rests.
@@ -122,7 +167,9 @@ class Phased:
             RestoreFailed: it failed again and is still held closed.
             InDoubt: somebody is still owed a resume.
         """
+        is_failed = self.state is _S.RESTORE_FAILED
         await self._runner.request(m.RetryRequested())
+        self._was_retried = self._was_retried or is_failed
         await self._runner.reached(_S.RESTORED)
         held = self.held()
         if held is not None:
@@ -137,12 +184,15 @@ class Phased:
         Raises:
             InDoubt: somebody still is.
             RestoreFailed: a failed restore is not opened by this; retry it or abort it.
+            HalfRestored: it was aborted, and somebody must still be restarted.
             ConfigurationError: it was never ended; publish or resume it, or abort it.
         """
         if self.is_in_doubt():
-            with suppress(InDoubt):
+            with suppress(InDoubt, HalfRestored):
                 await self.retry()
             await self.excuse_restarted()
+            self.look_at_half()
+        await self.excuse_restarted_since()
         held = self.held()
         if held is not None:
             raise held
@@ -187,8 +237,14 @@ class Phased:
         self._waiting |= {key for key, one in zip(keys, readings, strict=True) if one.outcome is Outcome.OWES_RESTORE}
 
     async def is_forsaken(self) -> bool:
-        """Whether a restore is held, and nobody holds anything of it any more: all of it was restarted. Only reads."""
+        """Whether another restore may take its place. Only reads.
+
+        It is held, and nobody holds anything of it any more, since all were restarted; or it was aborted, and nothing
+        is left of it but processes to be restarted.
+        """
         owed = self.owed()
+        if self.half_restored() and not owed:
+            return True
         # what another server has restored for a coordinator, its own fence does not tell of
         if self.state is not _S.RESTORE_FAILED or any(
             self._runner.fleet[key].is_elsewhere(Verb.IMPORT) for key in owed
@@ -203,7 +259,7 @@ class Phased:
         Raises:
             StorageFailed: that could not be written down.
         """
-        for key in self.owed():
+        for key in self.to_give_up():
             await self.excuse(key, f"{to} took its place")
 
     async def excuse(self, key: ParticipantKey, reason: str) -> None:
@@ -225,7 +281,11 @@ class Phased:
 
         A transaction that another controller took over is settled there.
         """
-        if self._runner.superseded is not None or self.state in TRANSACTION.final or self.state is _S.IDLE:
+        if self._runner.superseded is not None:
+            return True
+        if self.half_restored():
+            return False
+        if self.state in TRANSACTION.final or self.state is _S.IDLE:
             return True
         return (self.state in _DOUBTS and self.state is not _S.PUBLISH_UNKNOWN and not self.owed()) or self._gave_way()
 
@@ -236,8 +296,8 @@ class Phased:
     def held(self) -> QuiesceError | None:
         """Why a transaction that rests is not settled.
 
-        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, Superseded where
-        another controller has taken over, else None.
+        RestoreFailed for a restore that is held closed, InDoubt where somebody is owed a resume, HalfRestored where
+        somebody must be restarted after an abort, Superseded where another controller has taken over, else None.
         """
         if self._runner.superseded is not None:
             return self._runner.superseded
@@ -247,7 +307,8 @@ class Phased:
             doubt = in_doubt(self.wire_id, self._runner.state, self._runner.ledger)
             owed = {key: why for key, why in doubt.owed.items() if key not in self._excused}
             return InDoubt(self.wire_id, published=doubt.published, owed=owed)
-        return None
+        half = self.half_restored()
+        return HalfRestored(self.wire_id, half) if half else None
 
     def notes(self) -> tuple[str, ...]:
         """What was noticed and changed nothing, each a sentence."""

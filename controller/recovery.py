@@ -30,7 +30,7 @@ from quiesce.controller.journal_lines import (
 from quiesce.controller.root_layout import RootLayout
 from quiesce.fsm.tables.participant import PARTICIPANT, ParticipantState
 from quiesce.fsm.tables.release import RELEASE
-from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
+from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
 from quiesce.fsm.vocabulary import ParticipantKey, Phase
 from quiesce.participants.errors import InvalidIdentity
 from quiesce.participants.identity import check_identity
@@ -71,6 +71,7 @@ class Account:
         fresh_ids: how many fresh ids healing has used up at whom.
         released, aborted: of a restore: a record says that it was being released, or aborted.
         excused: who is owed nothing any more although nothing proved it open, with the reason.
+        imported: of a restore: who may hold a part of the snapshot, each with the incarnation that does, where known.
     """
 
     wire_id: str
@@ -83,6 +84,14 @@ class Account:
     released: bool = False
     aborted: bool = False
     excused: Mapping[ParticipantKey, str] = field(default_factory=dict)
+    imported: Mapping[ParticipantKey, str | None] = field(default_factory=dict)
+
+    @property
+    def half_restored(self) -> Mapping[ParticipantKey, str | None]:
+        """Of a restore that was aborted: whose process must be restarted, with the incarnation, where it is known."""
+        if not self.aborted:
+            return {}
+        return {key: instance for key, instance in self.imported.items() if key not in self.excused}
 
     @property
     def kind(self) -> str | None:
@@ -109,6 +118,8 @@ class Account:
         """Whether nothing of it is open: it ended, or whoever it left in doubt was excused, or it never began."""
         if self.never_began:
             return True
+        if self.half_restored:
+            return False
         is_excused = self.stood == TransactionState.RESTORE_FAILED and bool(self.excused)
         return self.stood in _FINAL or ((self.stood in _RESTING_IN_DOUBT or is_excused) and not self.touched)
 
@@ -127,6 +138,7 @@ class Account:
             "source_wire_id": opened.source_wire_id if opened is not None else None,
             "stood": self.stood,
             "touched": sorted(map(str, self.touched)),
+            "to_restart": sorted(map(str, self.half_restored)),
             "damage": self.damage or None,
         }
 
@@ -222,7 +234,10 @@ def _not_ended(files: FileSystem, path: Path) -> Account | None:
 
 
 def _ends_well(files: FileSystem, path: Path) -> bool:
-    """Whether the last step of the transaction is one that ends it. Reads no more than that: most journals are so."""
+    """Whether the last step of the transaction is one that ends it. Reads no more than that: most journals are so.
+
+    Not that of a restore that was aborted: what it had begun to restore may not have been restarted.
+    """
     with storage_errors("read the journal", path):
         content = files.read(path, JOURNAL_BYTES_MAX)
     place = content.rfind(b'"machine":"%b"' % TRANSACTION.name.encode())
@@ -231,7 +246,14 @@ def _ends_well(files: FileSystem, path: Path) -> bool:
     if not lines or not all(map(is_whole, lines)):
         return False
     last = read_line(lines[0])
-    return isinstance(last, SavedRecord) and last.target in _FINAL
+    if not isinstance(last, SavedRecord) or last.target not in _FINAL:
+        return False
+    return last.target != TransactionState.ABORTED or not _is_restore(content)
+
+
+def _is_restore(content: bytes) -> bool:
+    first = read_line(content[: content.find(b"\n") + 1])
+    return isinstance(first, OpenedLine) and first.source_wire_id is not None
 
 
 def account_of(wire_id: str, reading: JournalReading) -> Account:
@@ -263,7 +285,19 @@ def account_of(wire_id: str, reading: JournalReading) -> Account:
         released=fold.released,
         aborted=fold.aborted and not fold.released,
         excused=excused,
+        imported=_imported(fold, opened),
     )
+
+
+def _imported(fold: _Fold, opened: OpenedLine | None) -> dict[ParticipantKey, str | None]:
+    if opened is None or opened.source_wire_id is None:
+        return {}
+    # a retry may have been made of another process than the first line tells of
+    return {
+        one.key: one.instance if not fold.retried else None
+        for one in opened.participants
+        if str(one.key) in fold.imported and takes_part(one.contract.contract().declaration, Phase.RESTORE)
+    }
 
 
 @dataclass(slots=True)
@@ -277,12 +311,19 @@ class _Fold:
     released: bool = False
     aborted: bool = False
     excused: dict[str, str] = field(default_factory=dict)
+    imported: set[str] = field(default_factory=set)
+    retried: bool = False
 
     def step(self, record: SavedRecord) -> None:
         if record.machine == PARTICIPANT.name:
             self.states[record.subject] = record.target
+            if record.target == ParticipantState.IDLE:
+                self.imported.discard(record.subject)
+            elif not {record.source, record.target} <= _NOTHING_OWED:
+                self.imported.add(record.subject)
         if record.machine == TRANSACTION.name:
             self.stood = record.target
+            self.retried = self.retried or record.event == TransactionEvent.RETRY_REQUESTED
             self.released = self.released or record.target == TransactionState.RESUMING
             self.aborted = self.aborted or record.target == TransactionState.ABORTING
         elif record.machine == PARTICIPANT.name and record.target in _NOTHING_OWED:

@@ -20,6 +20,7 @@ from quiesce.controller.clock import Clock
 from quiesce.controller.epoch import Tenure
 from quiesce.controller.errors import (
     CutNotOffered,
+    HalfRestored,
     InDoubt,
     NothingOwed,
     PublishUncertain,
@@ -43,7 +44,7 @@ __all__ = ["LOOK_S", "RequestWatch"]
 
 LOOK_S: Final = 0.5
 """How often the spool is looked at."""
-_UNPROVEN: Final = (InDoubt, PublishUncertain, RestoreFailed)
+_UNPROVEN: Final = (HalfRestored, InDoubt, PublishUncertain, RestoreFailed)
 _log: Final = log_named("quiesce.controller")
 
 

@@ -17,6 +17,7 @@ from quiesce.controller.files import FileSystem, LocalFiles
 from quiesce.controller.retention import Guard, Pruned
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.staging import Staged
+from quiesce.controller.sweeping import needed_by_restores
 from quiesce.controller.trainer_files import collect_trainer_files
 from quiesce.controller.verification import RECHECK_PAUSES_S, SnapshotVerification, prove_export
 from quiesce.fsm.messages import Publication
@@ -120,8 +121,17 @@ class SnapshotStore:
     def prune(
         self, *, keep: int | None, guard: Guard, protected: Collection[str] = (), dry_run: bool = False
     ) -> Pruned:
-        """Keep the newest valid snapshots, remove the older ones, sweep left-overs (see retention.prune)."""
-        return retention.prune(self._files, self.layout, keep=keep, guard=guard, protected=protected, dry_run=dry_run)
+        """Keep the newest valid snapshots, remove the older ones, sweep left-overs (see retention.prune).
+
+        What a restore needs that has not ended, or that may not have, stays besides, and is named.
+        """
+        needed = needed_by_restores(self._files, self.layout)
+        stays = needed.snapshots if needed.is_known else [entry.wire_id for entry in self.list()]
+        protected = {*protected, *stays}
+        pruned = retention.prune(self._files, self.layout, keep=keep, guard=guard, protected=protected, dry_run=dry_run)
+        pruned.failed.update(needed.restores)
+        pruned.ignored.update(needed.ignored)
+        return pruned
 
     def sweep(self, *, guard: Guard, protected: Collection[str] = ()) -> Pruned:
         """Remove what nobody needs and let every snapshot be (see retention.sweep)."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from quiesce.controller.errors import ABORT_IT
+from quiesce.controller.errors import ABORT_IT, HalfRestored
 from quiesce.controller.journal_lines import SavedRecord
 from quiesce.controller.ledger import Standing
 from quiesce.controller.recovery import Account
@@ -20,7 +20,7 @@ from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.replies import Inspection
 
-__all__ = ["advice_about", "holds_nothing", "take_stock"]
+__all__ = ["advice_about", "half_restored", "holds_nothing", "take_stock"]
 
 _HOLDS: Final[Mapping[Outcome, str]] = {
     Outcome.HELD_RESTORE_FAILED: "its restore failed, and the id holds it closed",
@@ -51,6 +51,20 @@ def advice_about(wire_id: str, *, is_forsaken: bool, problem: str) -> str:
         "its own id (`quiesce recover --retry`), restore anew (`quiesce restore LABEL`), which takes its place, or "
         f"give it up (`quiesce abort {wire_id}`); no cut begins before"
     )
+
+
+def half_restored(
+    account: Account, instances: Mapping[ParticipantKey, str | None] | None = None
+) -> HalfRestored | None:
+    """Whose process must be restarted by the journal of a restore that was aborted; None for nobody.
+
+    With ``instances``, the incarnations of now, without those that show that they were restarted.
+    """
+    now = instances or {}
+    keys = [
+        key for key, before in account.half_restored.items() if None in (before, now.get(key)) or before == now.get(key)
+    ]
+    return HalfRestored(account.wire_id, sorted(keys)) if keys else None
 
 
 def holds_nothing(reading: Reading, wire_id: str) -> bool:

@@ -18,6 +18,7 @@ from quiesce.controller.files import FileKind, FileSystem, storage_errors
 from quiesce.controller.journal import DAMAGED_SUFFIX, JOURNAL_SUFFIX
 from quiesce.controller.recovery import Unread, has_ended, journal_says, read_journals
 from quiesce.controller.root_layout import RootLayout
+from quiesce.participants.identity import is_restore_id
 
 __all__ = ["DAMAGED_KEPT_MAX", "JOURNALS_KEPT_MAX", "Needed", "left_overs", "needed_by_restores"]
 
@@ -80,11 +81,23 @@ def needed_by_restores(files: FileSystem, layout: RootLayout) -> Needed:
             source_id = account.opened.source_wire_id
             restores[account.wire_id] = f"this restore has not ended, so its snapshot {source_id} stays"
             snapshots.add(source_id)
-    # what never began called nobody, and needs nothing
-    unknown = [one for one in journals.unread if one.is_file and not one.never_began]
+    unknown = [one for one in journals.unread if _may_need(one)]
     restores |= {one.wire_id: _may_be_a_restore(one) for one in unknown}
-    ignored = {f"journal {one.wire_id}": f"none: {one.path} {one.reason}" for one in journals.unread if not one.is_file}
+    ignored = {
+        f"journal {one.wire_id}": f"none: {one.path} {one.reason}"
+        for one in journals.unread
+        if not one.is_file and not _may_need(one)
+    }
     return Needed(restores, frozenset(snapshots), not unknown, ignored)
+
+
+def _may_need(unread: Unread) -> bool:
+    """Whether it may be what is left of a restore's journal.
+
+    A journal that was emptied, or is a folder or a link now, may be one by its name alone: what never began called
+    nobody, and what is no file never was a journal, unless the storage or somebody put it in the place of one.
+    """
+    return is_restore_id(unread.wire_id) or (unread.is_file and not unread.never_began)
 
 
 def _may_be_a_restore(unread: Unread) -> str:

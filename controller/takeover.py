@@ -119,6 +119,7 @@ class Recovered:
         return {
             **self.account.to_json(),
             "state": self.state,
+            "to_restart": sorted(map(str, self.phased.half_restored())) if self.phased is not None else [],
             "settled": self.is_settled,
             "published": self.published,
             "owed": sorted(map(str, self.phased.owed())) if self.phased is not None and not self.is_settled else [],
@@ -164,6 +165,9 @@ async def _give_way(recovered: Sequence[Recovered]) -> None:
         if one.phased.state is TransactionState.RESTORE_FAILED
     ]
     held.sort(key=lambda one: one[:2])
+    undone = tuple(one.phased for one in recovered if one.phased is not None and one.phased.half_restored())
+    if held and isinstance(held[-1][2], PhasedRestore):
+        held[-1][2].replaces = undone
     for *_, phased in held[:-1]:
         if await phased.is_forsaken():
             with contextlib.suppress(StorageFailed):  # then both are held, and named
@@ -236,11 +240,14 @@ async def _recover_restore(account: Account, opening: Opening, again: Regained) 
         aborted=account.aborted,
         fresh_ids=fresh_ids,
     )
+    leftover.imported |= {key: one for key, one in account.imported.items() if key not in account.excused}
     await _run(leftover, runner, how)
+    leftover.look_at_half()
     if leftover.state is TransactionState.RESTORE_FAILED:
         is_forsaken = await take_stock(runner, account)
         runner.ledger.advice = advice_about(account.wire_id, is_forsaken=is_forsaken, problem=problem)
     await leftover.look_who_waits()
+    await leftover.excuse_restarted_since()
     is_held = leftover.state is TransactionState.RESTORE_FAILED  # then the advice says what the problem is
     return _told(Recovered(account, None, _touched_of(account, again.gone), leftover, "" if is_held else problem))
 

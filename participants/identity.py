@@ -24,6 +24,7 @@ __all__ = [
     "check_identity",
     "check_label",
     "healing_id",
+    "is_restore_id",
     "restore_wire_id",
     "wire_id",
 ]
@@ -36,6 +37,7 @@ LABEL_LENGTH_MAX: Final = 90
 HEALINGS_MAX: Final = 9
 ATTEMPT_DIGITS_MAX: Final = 18
 
+_RESTORE: Final = "restore-"
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NONCE = re.compile(r"[0-9a-f]{8}")
 _DEVICES: Final = frozenset(
@@ -96,7 +98,12 @@ def wire_id(label: str, nonce: str) -> str:
 
 def restore_wire_id(label: str, nonce: str) -> str:
     """The id of a restore on the wire: ``restore-`` + label + ``-`` + nonce. Never the id of the save."""
-    return f"restore-{check_label(label)}-{_checked_nonce(nonce)}"
+    return f"{_RESTORE}{check_label(label)}-{_checked_nonce(nonce)}"
+
+
+def is_restore_id(transaction_id: str) -> bool:
+    """Whether an id may be a restore's. A save whose label begins so has one that looks the same."""
+    return transaction_id.startswith(_RESTORE)
 
 
 def healing_id(transaction_id: str, number: int) -> str:

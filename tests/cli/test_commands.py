@@ -146,14 +146,14 @@ def test_a_damaged_snapshot_is_exit_one(quiesce: Command, idle: Deployment, tmp_
 
 
 def test_a_restore_into_used_servers_is_held_or_aborted(quiesce: Command, tmp_path: Path) -> None:
-    """Half a restore is exit 3 and stays closed; with ``--if-failed abort`` everybody is reopened and it is exit 1."""
+    """Half a restore is exit 3 and stays closed; ``--if-failed abort`` reopens all and names who must be restarted."""
     with deployment(latency_s=0) as servers:
         config = ["--config", str(servers.write_config(tmp_path))]
         assert quiesce("checkpoint", "--label", "a", *config).exit_code == 0
         servers.result("used", turns=1)
         aborted = quiesce("restore", "a", "--if-failed", "abort", *config, "--json")
-        assert aborted.exit_code == 1
-        assert "Restart before anything runs there" in aborted.stderr
+        assert aborted.exit_code == 3
+        assert "restart them" in aborted.stderr
         assert servers.phases() == {"idle"}
         held = quiesce("restore", "a", "--retries", "1", *config, "--json")
         assert held.exit_code == 3

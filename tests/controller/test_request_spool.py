@@ -14,7 +14,7 @@ from support.fleet import FENCES, Fleet, keep
 from support.virtual_loop import run_virtual, virtual_time
 from support.wiretap import TappedCall, Wiretap
 
-from quiesce.controller import Controller, Cut, InDoubt, PhasedCut, PhasedRestore
+from quiesce.controller import Controller, Cut, HalfRestored, InDoubt, PhasedCut, PhasedRestore
 from quiesce.controller.asking import Asker, new_request_id
 from quiesce.controller.errors import ControllerGone, RequestConflict, StorageFailed
 from quiesce.controller.files import LocalFiles
@@ -158,7 +158,7 @@ async def test_a_cut_that_runs_is_aborted_from_outside(tmp_path: Path, fence: Fe
 @every_fence
 @virtual_time
 async def test_a_restore_that_is_held_closed_is_aborted_from_outside(tmp_path: Path, fence: FenceVariant) -> None:
-    """It says who must be restarted; the next cut is not refused."""
+    """It says who must be restarted; no cut begins before, or before they are given up by name."""
     fleet = Fleet(fence)
     async with fleet.controller(tmp_path) as controller, controller.cut("step-1"):
         pass
@@ -176,6 +176,12 @@ async def test_a_restore_that_is_held_closed_is_aborted_from_outside(tmp_path: P
         assert (answer.ok, answer.result["state"]) == (True, "aborted")
         assert answer.result["to_restart"] == ["main/agent", "main/policy"]
         assert await fresh.everybody_accepts()
+        answer = await asker(fresh, tmp_path).ask(AskedKind.SETTLE, "q2")
+        assert (answer.ok, answer.unproven) == (False, True)
+        with pytest.raises(HalfRestored, match="main/agent, main/policy"):
+            await controller.cut("step-2").__aenter__()
+        given_up = ("main/agent", "main/policy")
+        assert (await asker(fresh, tmp_path).ask(AskedKind.SETTLE, "q3", give_up=given_up)).ok
         assert controller.unsettled is None
         async with controller.cut("step-2"):
             pass

@@ -10,7 +10,7 @@ from support.fleet import FENCES, Fleet
 from support.virtual_loop import virtual_time
 from support.wiretap import TappedCall, Wiretap
 
-from quiesce.controller import Controller, PhasedRestore, RestoreFailed
+from quiesce.controller import Controller, HalfRestored, PhasedRestore, RestoreFailed
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.tables.transaction import TransactionState
 from quiesce.fsm.vocabulary import ParticipantKey
@@ -144,19 +144,28 @@ async def test_a_refused_restore_is_held_closed_and_can_be_retried(
 async def test_a_failed_restore_that_is_aborted_reopens_everybody(
     tmp_path: Path, fence: FenceVariant, failing: str
 ) -> None:
-    """It says whose process must be restarted: whoever was restored or failed. The next cut is not refused."""
+    """It says whose process must be restarted: whoever was restored or failed. No cut goes over it before."""
     await saved(tmp_path, fence)
     fresh = Fleet(fence)
-    tap = Wiretap(fresh.transport(), instead=lambda call: REFUSED if call.route == ROUTES[failing] else None)
+    network = fresh.transport()
+    tap = Wiretap(network, instead=lambda call: REFUSED if call.route == ROUTES[failing] else None)
     async with fresh.controller(tmp_path, transport=tap) as controller:
         await failed_restore(controller)
         held = held_by(controller)
         await held.abort()
-        assert held.held() is None
+        assert isinstance(held.held(), HalfRestored)
         assert await fresh.everybody_accepts()
-        assert set(held.to_restart()) == keys(*ORDER[: ORDER.index(failing) + 1])
-        async with controller.cut("step-2"):
-            pass
+        reached = ORDER[: ORDER.index(failing) + 1]
+        assert set(held.to_restart()) == set(held.half_restored()) == keys(*reached)
+        before = len(tap.mutating())
+        with pytest.raises(HalfRestored):
+            await controller.cut("step-2").__aenter__()
+        assert len(tap.mutating()) == before
+        for name in reached:
+            fresh.restart(name, network)
+    # who was restarted is discovered anew
+    async with fresh.controller(tmp_path, transport=tap) as controller, controller.cut("step-2"):
+        pass
 
 
 @on_both_fences
@@ -282,6 +291,11 @@ async def test_an_abort_cannot_open_who_still_owes_a_restore(tmp_path: Path, fen
         assert held.owed() == (ParticipantKey("main", "tools"),)
         fresh.restore_expected = False
         fresh.restart("tools", network)
+        with pytest.raises(HalfRestored) as caught:
+            await controller.settle()
+        assert set(caught.value.participants) == keys("agent", "policy")
+        for name in ("agent", "policy"):
+            fresh.restart(name, network)
         await controller.settle()
         assert controller.unsettled is None
         assert await fresh.everybody_accepts()
