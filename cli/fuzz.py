@@ -35,6 +35,7 @@ from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import ANSWER_S, check_checkpoint_dir
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import printable
 from quiesce.transport.http import HttpTransport
 from quiesce.transport.port import ControlRequest
 from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
@@ -54,6 +55,7 @@ __all__ = [
 
 URLS_MAX: Final = 100
 RATE_MAX: Final = 100_000.0
+ERROR_CHARS_MAX: Final = 4000
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 TrafficName = Annotated[
@@ -182,7 +184,7 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
         state = "who could not be proven open is named in the report" if doubtful else "everybody accepts work"
         typer.echo(f"quiesce: interrupted; {state}", err=True)
     except StillClosed as error:
-        typer.echo(f"quiesce: {error}", err=True)
+        typer.echo(f"quiesce: {printable(str(error), ERROR_CHARS_MAX)}", err=True)
     finally:
         await transport.aclose()
     ended = "the test was ended before; nothing was asked of it"

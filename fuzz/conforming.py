@@ -32,6 +32,7 @@ from quiesce.fuzz.options import Options
 from quiesce.fuzz.replays import replay_of, replay_text
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile
+from quiesce.fuzz.survey import CHECK_URL
 from quiesce.fuzz.traffic import Traffic, no_traffic
 from quiesce.fuzz.virtual_time import NothingCanHappen, VirtualClock, VirtualLoop
 from quiesce.fuzz.wording import ANSWER_S, Durations, check_checkpoint_dir
@@ -215,7 +216,7 @@ def _named(report: ParticipantReport, name: str) -> ParticipantReport:
     return replace(
         report,
         url=name,
-        reason=report.reason.replace(ORIGIN, name),
+        reason=report.reason.replace(ORIGIN, name).replace(CHECK_URL, "; give the application that has them"),
         notes=tuple(note.replace(ORIGIN, name) for note in report.notes),
     )
 

@@ -30,6 +30,7 @@ __all__ = ["Replies"]
 UNAUTHORIZED: Final = 401
 INVALID: Final = 422
 _READS: Final = frozenset({Operation.STATUS, Operation.RETIRE, Operation.DISCARD})
+_FENCING: Final = frozenset({Operation.ABORT_INFLIGHT, Operation.RETIRE})
 _DECIDING: Final = frozenset({Operation.PREPARE, Operation.COMMIT, Operation.RESTORE, Operation.RESUME})
 _MAY_HAVE_PASSED: Final = frozenset({Deadline.PAST, Deadline.ZERO, Deadline.SHORT})
 _INCOMPLETE: Final = "agent_prepare_incomplete"
@@ -59,6 +60,8 @@ class Replies:
         """
         judge, operation = self._judge, call.asked.step.operation
         if not judge.sound(seen, call.number):
+            if operation in _FENCING:  # it may have acted all the same
+                self._surroundings.perhaps_fenced.add(call.asked.step.attempt)
             if operation in _READS:
                 judge.abandoned(call.number)
             else:

@@ -8,9 +8,10 @@ from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.findings import TraceLine
-from quiesce.fuzz.rules import Profile, Rule, Severity
+from quiesce.fuzz.rules import Need, Profile, Rule, Severity
 from quiesce.fuzz.steps import Step, render_step
 from quiesce.fuzz.verdicts import Verdict
+from quiesce.participants.excerpts import printable
 
 __all__ = ["ParticipantReport", "Violation", "text_of"]
 
@@ -158,8 +159,19 @@ class ParticipantReport:
 
 
 def text_of(reports: Iterable[ParticipantReport]) -> str:
-    """The reports for a person."""
-    return "\n".join(line for report in reports for line in _lines(report))
+    """The reports for a person. Names are whoever's under test: no line of it is begun or coloured by them."""
+    return "\n".join(printable(line, _LINE_CHARS_MAX) for report in reports for line in _lines(report))
+
+
+_LINE_CHARS_MAX: Final = 10_000
+_HINTS: Final = {
+    Need.TRAFFIC.value: "--traffic",
+    Need.DIRECTORY.value: "--checkpoint-dir",
+    Need.RESTORE.value: "--allow-restore",
+    Need.GRACE.value: "--wait-grace-s",
+    "did not come up": "more calls, traffic, or work that lasts longer may bring it up",
+}
+"""What would bring up a rule, by a part of the reason why it was not tested."""
 
 
 def _lines(report: ParticipantReport) -> list[str]:
@@ -176,7 +188,18 @@ def _lines(report: ParticipantReport) -> list[str]:
             f"{len(report.untested or {})} not tested; {report.calls} calls in {report.sequences} sequences, "
             f"{report.ids} ids used up, {report.seconds:.1f} s"
         )
+        lines += _untested_lines(report.untested or {})
     lines += [f"  note: {note}" for note in report.notes]
+    return lines
+
+
+def _untested_lines(untested: Mapping[str, str]) -> list[str]:
+    """The rules that were not put to the test, by what is missing for that."""
+    lines = []
+    for reason in dict.fromkeys(untested.values()):
+        rules = ", ".join(rule_id for rule_id, why in untested.items() if why == reason)
+        hints = ", ".join(hint for words, hint in _HINTS.items() if words in reason)
+        lines.append(f"  not tested, {reason}" + (f" ({hints}): {rules}" if hints else f": {rules}"))
     return lines
 
 

@@ -79,6 +79,7 @@ class Surroundings:
         self.works: list[Work] = []
         self.sessions: set[str] = set()
         self.fenced: set[str] = set()
+        self.perhaps_fenced: set[str] = set()
         self.finished: set[str] = set()
 
     def can(self, kind: WorkKind) -> bool:

@@ -36,8 +36,9 @@ from quiesce.participants.errors import MaybeApplied, NeverSent, Unreachable
 from quiesce.participants.excerpts import body_excerpt, printable
 from quiesce.participants.validation import first_problems
 
-__all__ = ["Found", "Survey"]
+__all__ = ["CHECK_URL", "Found", "Survey"]
 
+CHECK_URL: Final = "; check the URL: it is the base of a server's control routes"
 CLOSED_S_MAX: Final = 1.0
 """For how long a server is closed at most, to see whether it has live work."""
 UNAUTHORIZED: Final = frozenset({401, 403})
@@ -130,7 +131,7 @@ class Survey:
             return _other_dialect()
         kind = printable(seen.headers.get("content-type", "no content type"), 60)
         said = f"its capabilities route answers {seen.status} ({kind}): {body_excerpt(seen.body, 80) or 'nothing'}"
-        return Found(Verdict.NOT_A_PARTICIPANT, f"{said}; check the URL: it is the base of a server's control routes")
+        return Found(Verdict.NOT_A_PARTICIPANT, f"{said}{CHECK_URL}")
 
     async def _unreadable(self, seen: Seen, problems: str) -> Found:
         if await self._speaks_b():

@@ -204,6 +204,7 @@ def test_a_report_names_the_application(tmp_path: Path) -> None:
         assert_conforms(always(404, b"{}"), settings=QUICK, replays=tmp_path)
     assert str(failed.value).startswith("the application support.bad_servers:answering.<locals>.app: not a participant")
     assert "invalid" not in str(failed.value)
+    assert "check the URL" not in str(failed.value)
 
 
 def a_judge() -> ASGIApp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +117,32 @@ async def test_a_prepare_behind_its_deadline_is_still_refused() -> None:
     episode = await run(app, clock, "prepare a deadline=past")
     assert episode.finding is not None
     assert episode.finding.rule.id == "fence.past-deadline"
+
+
+class Created(Deadlines):
+    """One that answers an abort_inflight with 201 where it has succeeded."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_abort = str(scope.get("path", "")).endswith("/abort_inflight")
+
+        async def told(message: MutableMapping[str, Any]) -> None:
+            created = is_abort and message.get("status") == 200
+            await send({**message, "status": 201} if created else message)
+
+        await self._app(scope, receive, told)
+
+
+@virtual_time
+async def test_an_abort_that_acted_and_answered_oddly_is_accused_once() -> None:
+    """Its attempt is fenced, as it should be: that its work is refused then is no second fault."""
+    clock = VirtualClock()
+    app = Created(build_kit_server(Role.POLICY, clock=clock).app, clock)
+    transport, place = await ground(app, clock)
+    steps = ("prepare a", "abort_inflight a p", "resume a", "work probe p")
+    episode = await Run(place, tuple(map(parse_step, steps)), muted={"reply.status"}).execute()
+    await transport.aclose()
+    assert [broken.rule.id for broken in episode.muted] == ["reply.status"]
+    assert episode.finding is None, episode.finding
 
 
 class Forgiving(Deadlines):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,6 +15,7 @@ from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.junit import junit_text
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile, Severity
+from quiesce.fuzz.traffic import no_traffic
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,25 @@ def test_people_read_rule_calls_expected_and_got(reports: list[ParticipantReport
     for violation in reports[1].violations:
         assert f"{violation.rule.id}, known as {violation.known}:" in text
     assert "not a participant" in text
+
+
+def test_people_read_what_was_not_tested_and_what_it_needs(reports: list[ParticipantReport]) -> None:
+    """Every rule by its name, behind the reason."""
+    bare = examine_kit(kit_source(Role.POLICY), traffic=no_traffic, calls_max=200, allow_restore=False)
+    for report in (bare, reports[0]):
+        text = text_of([report])
+        for rule_id, reason in (report.untested or {}).items():
+            assert any(f"not tested, {reason}" in line and rule_id in line for line in text.splitlines()), rule_id
+    assert "not tested, needs traffic (--traffic): " in text_of([bare])
+
+
+def test_a_name_begins_no_line_and_colours_none(reports: list[ParticipantReport]) -> None:
+    """What a server calls itself is a part of one line, whatever it holds; a workflow command is none."""
+    evil = "\x1b[31mevil\n::error::it\r\u2028::set-output"
+    spoiled = replace(reports[0], name=evil, reason=evil, notes=(evil,))
+    for line in text_of([spoiled]).split("\n"):
+        assert not line.startswith("::"), line
+        assert line.isprintable(), line
 
 
 def test_each_rule_is_reported_once(reports: list[ParticipantReport]) -> None:
