@@ -56,6 +56,14 @@ class _Commands(TyperGroup):
         import_module(f"quiesce.cli.{cmd_name}").register(alone)
         return get_command(alone)
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run what is named; an option's value that is refused is told without the words of the library below."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 app = typer.Typer(
     name="quiesce",

@@ -26,6 +26,14 @@ def test_every_command_has_help_and_json(quiesce: Command, name: str) -> None:
     assert ("--json" in result.stdout) is (name != "serve")
 
 
+@pytest.mark.parametrize("words", [("trace", "x", "--format", "svg"), ("diagram", "transaction", "--format", "jpeg")])
+def test_a_value_that_there_is_not_is_refused_in_plain_words(quiesce: Command, words: tuple[str, ...]) -> None:
+    """The option, what was given and what there is to choose from; no word of the library that has looked at it."""
+    result = quiesce(*words)
+    assert result.exit_code == 2
+    assert f"Invalid value for '--format': '{words[-1]}' is not one of" in result.stderr
+
+
 def test_the_version_is_told(quiesce: Command) -> None:
     """The version needs no command."""
     result = quiesce("--version")
