@@ -93,6 +93,7 @@ def _names(keys: Sequence[ParticipantKey]) -> str:
 def _described(found: Discovered) -> dict[str, object]:
     return {
         "participants": [_participant(participant) for participant in found.participants],
+        "asked": asked_json((participant.key, participant.url) for participant in found.participants),
         "fingerprints": found.fingerprints(),
         "without_lease": [str(key) for key in found.without_lease()],
         "holding": {wire_id: [str(key) for key in keys] for wire_id, keys in found.holding.items()},
@@ -101,7 +102,6 @@ def _described(found: Discovered) -> dict[str, object]:
         "gym": {deployment: _gym(configuration) for deployment, configuration in found.gym.items()},
     }
 
-        "asked": asked_json((participant.key, participant.url) for participant in found.participants),
 
 def _gym(configuration: GymConfiguration) -> dict[str, object]:
     """What a resolved NeMo Gym configuration says about servers; nothing else of it is kept."""

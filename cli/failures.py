@@ -75,18 +75,18 @@ def described(error: BaseException) -> dict[str, object]:
     return _described(error)
 
 
-def _described(error: BaseException) -> dict[str, object]:
 def asked_json(asked: Iterable[tuple[ParticipantKey, str]]) -> list[dict[str, str]]:
     """Who was asked, and where."""
     return [{"deployment": key.deployment, "name": key.name, "url": url} for key, url in asked]
 
 
+def _described(error: BaseException) -> dict[str, object]:
     found: dict[str, object] = {"type": type(error).__name__}
     match error:
         case DiscoveryFailed() | TopologyError():
             found["problems"] = list(error.problems)
-        case BaseExceptionGroup():
             found["asked"] = asked_json(error.asked)
+        case BaseExceptionGroup():
             found["errors"] = [{"error": text_of(one), **described(one)} for one in error.exceptions]
         case AskedInVain():
             found["errors"] = [{"type": kind, "error": text} for kind, text in error.answer.errors]
