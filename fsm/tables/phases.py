@@ -101,7 +101,12 @@ def _reopening(phase: Phase) -> PhasePlan:
         phase,
         (
             Wave(_E.RELEASED, (Role.RESOURCES,), reason="what an agent calls is open before the agent is released"),
-            Wave(_E.RELEASED, (Role.POLICY,), ((Role.RESOURCES, _M.REOPENED_OR_LAGGING),), reason="an agent that is released calls its model"),
+            Wave(
+                _E.RELEASED,
+                (Role.POLICY,),
+                ((Role.RESOURCES, _M.REOPENED_OR_LAGGING),),
+                reason="an agent that is released calls its model",
+            ),
             Wave(
                 _E.RELEASED,
                 (Role.AGENT,),
