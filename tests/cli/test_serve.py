@@ -112,12 +112,14 @@ def test_a_leased_server_opens_by_itself() -> None:
         bearer = {"authorization": f"Bearer {TOKEN}"}
         assert "quiesce_lease_v1" in httpx.get(f"{control}/capabilities").json()["features"]
         held: dict[str, object] = {}
+        statuses: list[int] = []
         for ahead_s in (0.2, 2.0, 20.0):  # on a busy machine a call may come after a deadline that is near
             held = {"checkpoint_id": "x", "deadline_ts": time.time() + ahead_s}
             closed = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer)
+            statuses.append(closed.status_code)
             if closed.status_code == 200:
                 break
-        assert closed.status_code == 200
+        assert statuses[-1] == 200
         while httpx.get(f"{control}/capabilities").json()["phase"] != "idle":
             pass
         late = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer)
