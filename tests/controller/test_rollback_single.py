@@ -266,9 +266,14 @@ async def test_another_cut_that_took_it_is_left_alone_and_named(ground: Ground, 
 # 409 resources_checkpoint_error
 
 
-@on_every_ground(recorded_owing)
+@on_every_ground(recorded)
 async def test_tools_that_owe_a_restore_are_in_doubt_until_they_are_restarted(ground: Ground, root: Path) -> None:
-    """F20: they can be prepared and exported, and no call opens them: named, and settled after a restart."""
+    """F20: started anew before their prepare they can be prepared and exported, and no call opens them: named, settled.
+
+    Who owes one before is refused by name; these did not when they were asked.
+    """
+    owing = recorded_owing(ground.fleet.clock)
+    ground.before("tools", "prepare", 1, lambda: ground.fleet.apps.update(tools=owing.apps["tools"]))
     async with ground.controller(root) as controller:
         with pytest.raises(InDoubt, match=r"main/tools: it still owes a restore.*The snapshot is published"):
             async with controller.cut("first"):

@@ -91,11 +91,11 @@ class Waylaid:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     async def send(self, request: ControlRequest) -> ControlReply:
-        """Carry one call; probes and status calls of the discovery pass unseen."""
+        """Carry one call; probes, status calls of the discovery and questions for an owed restore pass unseen."""
         who, what = request.participant.removeprefix("main/"), request.url.rpartition("/")[2]
         sent = json.loads(request.body) if request.body else dict(request.query or {})
         checkpoint_id = sent.get("checkpoint_id", "")
-        if checkpoint_id == DISCOVERY or (not checkpoint_id and what != "capabilities"):
+        if checkpoint_id == DISCOVERY or checkpoint_id.endswith("-q") or (not checkpoint_id and what != "capabilities"):
             return await self.inner.send(request)
         self.counts[who, what] += 1
         here = (who, what, self.counts[who, what])
