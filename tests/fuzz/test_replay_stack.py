@@ -31,7 +31,10 @@ CAUGHT = {
     "another controller's conflict is believed too early": ("policy: the answer to release arrives: conflict", 1),
     "a controller that takes over is not told of a first call": (DIES, 2),
 }
-NO_COUNTERPART = ("'auxiliary'", "it exports into a folder that the recovery has withdrawn")
+NO_COUNTERPART = (
+    "for role 'auxiliary': its servers have no such route",
+    "it exports into a folder that the recovery has withdrawn",
+)
 """Ends of the reasons why a random walk may end early on the real stack."""
 SHOWN = (
     "strict: policy (strict) + agent (strict), cut, no fault",
