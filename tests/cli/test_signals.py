@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.command import Command
-from support.workload import TOKEN, Deployment, deployment
+from support.workload import TOKEN, Arrivals, Deployment, deployment
 
 from quiesce.cli.workload.tools import Tools
 from quiesce.controller.catalog import SnapshotState
@@ -23,6 +24,7 @@ from quiesce.controller.snapshots import SnapshotStore
 from quiesce.fsm.vocabulary import Role
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.identity import AttemptId
+from quiesce.participants.server.answers import ASGIApp, Receive, Scope, Send
 
 PATIENCE_S = 60.0
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -37,12 +39,12 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def reached(child: subprocess.Popen[str], root: Path, target: str) -> None:
-    """Wait until a journal says that the transaction has come to a state, or the process has ended."""
+def reached(child: subprocess.Popen[str], root: Path, target: str, *, of: str = "*") -> None:
+    """Wait until a journal (``of`` ids like this) says that something has come to a state, or the process has ended."""
     until_s = time.monotonic() + PATIENCE_S
     sought = f'"target":"{target}"'
     while child.poll() is None and time.monotonic() < until_s:
-        journals = (root / ".quiesce" / "journal").glob("*.ndjson")
+        journals = (root / ".quiesce" / "journal").glob(f"{of}.ndjson")
         if any(sought in path.read_text(encoding="utf-8", errors="replace") for path in journals):
             return
         time.sleep(0.01)
@@ -157,33 +159,77 @@ def test_an_announced_end_lets_a_cut_be_finished(idle: Deployment, tmp_path: Pat
     assert idle.phases() == {"idle"}
 
 
-@pytest.mark.parametrize("number", [TERM], ids=str)
-def test_a_restore_that_is_interrupted_is_held_closed(
-    quiesce: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
-    """Nobody runs on half of it; the message says who is closed, and an abort reopens them."""
+@pytest.fixture
+def saved(tmp_path: Path, quiesce: Command) -> Path:
+    """A root with a snapshot of one rollout, called ``a``."""
     with deployment(latency_s=0.2) as here:
         config = here.write_config(tmp_path)
         here.run("live", turns=20)
         here.arrivals.wait(Role.RESOURCES, "/append", times=2)
         assert quiesce("checkpoint", "--label", "a", "--config", str(config)).exit_code == 0
+    return tmp_path
+
+
+def test_a_restore_that_is_interrupted_is_held_closed(
+    quiesce: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody runs on half of it; the message says who is closed; an abort reopens them and says whom to restart."""
+    gate = threading.Event()
 
     async def restore_slowly(_tools: Tools, _attempt: AttemptId, _state: Mapping[str, object]) -> None:
-        await asyncio.sleep(1.0)
+        assert await asyncio.to_thread(gate.wait, PATIENCE_S)
 
     monkeypatch.setattr(Tools, "restore", restore_slowly)
     with deployment(latency_s=0) as here:
-        config = here.write_config(tmp_path)
+        config = here.write_config(saved)
         child = started("restore", "a", "--config", str(config))
-        reached(child, root_of(config), "restoring")
-        child.send_signal(number)
+        # the policy is, which comes first; the tools cannot be
+        reached(child, root_of(config), "restored", of="restore-*")
+        child.send_signal(TERM)
+        reached(child, root_of(config), "restore_failed", of="restore-*")
+        gate.set()
         code, said, err = ended(child)
         assert (code, said["type"]) == (3, "RestoreFailed"), err
+        assert "main/policy_model" in said["restored"]
         assert "is held closed" in err
         assert here.capabilities(Role.POLICY)["phase"] != "idle"
         aborted = quiesce("abort", "--config", str(config))
         assert here.phases() == {"idle"}
-        assert (aborted.exit_code, "must be restarted" in aborted.output) in ((0, False), (3, True)), aborted.output
+        assert aborted.exit_code == 3, aborted.output
+        assert "main/policy_model must be restarted" in aborted.output
+
+
+def test_a_restore_that_is_interrupted_before_anybody_is_called_leaves_nothing(
+    quiesce: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was only looked who is there: nobody was closed, nobody must be restarted, and nothing is left to abort."""
+    gate = threading.Event()
+    noting = Arrivals.noting
+
+    def held_back(arrivals: Arrivals, role: Role, app: ASGIApp) -> ASGIApp:
+        noted = noting(arrivals, role, app)
+
+        async def held(scope: Scope, receive: Receive, send: Send) -> None:
+            if role is Role.RESOURCES and any(root.glob(".quiesce/journal/restore-*")):
+                assert await asyncio.to_thread(gate.wait, PATIENCE_S)
+            await noted(scope, receive, send)
+
+        return held
+
+    monkeypatch.setattr(Arrivals, "noting", held_back)
+    root = saved / "root"
+    with deployment(latency_s=0) as here:
+        config = here.write_config(saved)
+        child = started("restore", "a", "--config", str(config))
+        reached(child, root, "preflight", of="restore-*")
+        child.send_signal(TERM)
+        reached(child, root, "aborted", of="restore-*")
+        gate.set()
+        code, said, err = ended(child)
+        assert (code, said["type"]) == (1, "Interrupted"), err
+        assert here.phases() == {"idle"}
+        aborted = quiesce("abort", "--config", str(config))
+        assert (aborted.exit_code, "restarted" in aborted.output) == (0, False), aborted.output
 
 
 def root_of(config: Path) -> Path:
