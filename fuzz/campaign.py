@@ -10,13 +10,14 @@ from typing import Final
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.fresh import refused_first_restore
 from quiesce.fuzz.last_look import LastLook
 from quiesce.fuzz.line import Line, Waiting
 from quiesce.fuzz.options import CALLS_MAX, IDS_MAX, RATE, Options
-from quiesce.fuzz.own_clock import check_clock
-from quiesce.fuzz.pace import measured
+from quiesce.fuzz.pace import measured_by_work
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.plans import Abilities, Planner, abilities_of, ids_of
 from quiesce.fuzz.report import ParticipantReport, Violation
@@ -25,18 +26,15 @@ from quiesce.fuzz.rules import Need
 from quiesce.fuzz.run import Run
 from quiesce.fuzz.shrinking import Shrunk, shrink
 from quiesce.fuzz.steps import CallStep, Step
-from quiesce.fuzz.survey import Found, Survey
+from quiesce.fuzz.survey import Found
 from quiesce.fuzz.verdicts import Verdict
-from quiesce.fuzz.wording import OWN_NAMES, Durations
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.port import Transport
 
-__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Interrupted", "Options", "Progress", "Renew", "arrive", "examine"]
+__all__ = ["CALLS_MAX", "IDS_MAX", "RATE", "Interrupted", "Options", "Progress", "Renew", "examine"]
 
 SILENT_MAX: Final = 20
 """How often a call that is not answered is tried, before it is left out."""
-WAIT_FOR_OTHERS_S: Final = 3.0
-"""How long a prepare waits at most for the work of others."""
 
 Renew = Callable[[], Awaitable[None]]
 Progress = Callable[[int, int, Sequence[Violation]], None]
@@ -67,44 +65,6 @@ async def examine(
     line = Line(transport, clock, options.rate, waiting)
     campaign = _Campaign(url, line, options, renew, progress, interrupted)
     return await campaign.conduct()
-
-
-async def arrive(url: str, line: Line, options: Options) -> tuple[Found, Place | None]:
-    """Find out who answers at ``url``, and make ready to test it; None where it is not to be tested."""
-    survey = Survey(
-        url,
-        line,
-        (f"{OWN_NAMES}{options.nonce}-look-{number}" for number in range(1, 1000)),
-        profile=options.profile,
-        allow_live_work=options.allow_live_work,
-        allow_restore=options.allow_restore,
-        answer_s=options.answer_s,
-    )
-    found = await survey.look()
-    if found.subject is None:
-        return found, None
-    place = Place(
-        subject=found.subject,
-        line=line,
-        clock=line.clock,
-        nonce=options.nonce,
-        traffic=options.traffic,
-        durations=options.durations or Durations(grace_s=options.grace_s, answer_s=options.answer_s),
-        profile=options.profile,
-        root=options.root,
-        root_is_shared=options.root_is_shared,
-        may_restore=options.allow_restore,
-        alone=found.alone,
-        sends_any_header=options.sends_any_header,
-        owes_restore=found.owes_restore,
-    )
-    if options.mistakable is not None:
-        await check_clock(place, options.mistakable)
-    if options.durations is None:
-        place.durations = await measured(place)
-    if not place.alone:
-        place.durations = replace(place.durations, far_s=min(place.durations.far_s, WAIT_FOR_OTHERS_S))
-    return found, place
 
 
 @dataclass(slots=True)
@@ -147,7 +107,7 @@ class _Campaign:
     async def _test(self) -> None:
         if self.renew is not None:
             await self.renew()
-        self.found, self.place = found, place = await arrive(self.url, self.line, self.options)
+        self.found, self.place = found, place = await arrive(self.url, self.line, self.options, by_work=False)
         self.exercised |= found.exercised
         for finding in found.findings:
             self.violations.append(Violation(finding.rule, finding.expected, finding.got, finding.known))
@@ -185,19 +145,29 @@ class _Campaign:
 
     async def _try_all(self, place: Place) -> None:
         planner = Planner(place.subject, self.abilities, self.options.seed)
+        for planned in planner.of_the_fresh():
+            await self._try_whole(place, planned)
+        if self.options.durations is None and self.verdict is None:
+            place.durations = await measured_by_work(place)
         for planned in planner.systematic():
-            steps: tuple[Step, ...] = planned
-            while steps := self._without_silent(place, steps):
-                if not self._may_go_on(steps):
-                    self._note_stop()
-                    return
-                steps = await self._try(place, steps)
+            if not await self._try_whole(place, planned):
+                self._note_stop()
+                return
         for planned in islice(planner.walks(), self.options.calls_max):
             steps = self._without_silent(place, planned)
             if not self._may_go_on(steps):
                 return
             if steps:
                 await self._try(place, steps)
+
+    async def _try_whole(self, place: Place, planned: tuple[Step, ...]) -> bool:
+        """Try a sequence to its end, behind every rule that it shows to be broken; whether that could be done."""
+        steps = planned
+        while steps := self._without_silent(place, steps):
+            if not self._may_go_on(steps):
+                return False
+            steps = await self._try(place, steps)
+        return True
 
     def _without_silent(self, place: Place, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """The sequence without the calls that have long been known not to be answered: each would only cost time."""
@@ -229,6 +199,8 @@ class _Campaign:
         """
         muted = frozenset(violation.rule.id for violation in self.violations)
         episode = await self._run(place, steps, muted)
+        if self.sequences == 1 and self.abilities.lasting:
+            self.notes += filter(None, [refused_first_restore(episode)])
         if episode.finding is not None:
             await self._record(place, episode)
         if self.progress is not None:
@@ -259,12 +231,13 @@ class _Campaign:
         at_call, at_s = self.line.calls, self.line.clock.monotonic() - self.began_at
         others = frozenset(rule.id for rule in RULES if rule.id != finding.rule.id)
         small = episode
-        reproducible = True
+        reproducible, needs_fresh = True, False
         try:
             if self.verdict is None:
                 shrunk = await self._shrunk(place, episode, finding.rule.id, others)
                 small = shrunk.episode
                 reproducible = shrunk.reproducible or self.verdict not in {None, Verdict.SHARED}
+                needs_fresh = shrunk.needs_fresh and not reproducible
         finally:  # what was found is told also if somebody interrupts its shrinking
             last = small.finding or finding
             violation = Violation(
@@ -276,6 +249,7 @@ class _Campaign:
                 trace=small.trace,
                 found_in=len(episode.steps),
                 reproducible=reproducible,
+                needs_fresh=needs_fresh,
                 at_call=at_call,
                 at_s=at_s,
             )

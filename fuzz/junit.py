@@ -61,8 +61,8 @@ def _case(named: str, url: str, violation: Violation) -> ET.Element:
     text = f"{violation.rule.sentence} ({violation.rule.source})\n{url}\n{calls}\n"
     text += f"expected {violation.expected}\ngot {violation.got}"
     if violation.is_grave:
-        once = f" ({violation.severity}: it did not come again)" if violation.was_seen_once else ""
-        message = f"expected {violation.expected}; got {violation.got}{once}"
+        remark = f" ({violation.severity}: {violation.remark})" if violation.remark else ""
+        message = f"expected {violation.expected}; got {violation.got}{remark}"
         failure = ET.SubElement(case, "failure", type=violation.rule.id, message=_clean(message))
         failure.text = _clean(text)
     else:

@@ -16,7 +16,7 @@ from quiesce.fuzz.surroundings import Surroundings
 from quiesce.fuzz.wording import Durations, Wording
 from quiesce.participants.errors import Unreachable
 
-__all__ = ["measured"]
+__all__ = ["measured", "measured_by_work"]
 
 WORK_S_MAX: Final = 60.0
 SHORT_S_MAX: Final = 2.0
@@ -31,13 +31,7 @@ _LOOK: Final = CallStep(operation=Operation.CAPABILITIES)
 
 
 async def measured(place: Place) -> Durations:
-    """The durations of ``place`` with the pace of its participant, and of the line to it."""
-    place.durations = await _by_answers(place)
-    return await _by_work(place)
-
-
-async def _by_answers(place: Place) -> Durations:
-    """What a request needs to arrive, by how long the slowest of a few answers took."""
+    """The durations of ``place`` with what a request needs to arrive: as the slowest of a few answers took."""
     durations = place.durations
     look = Wording(place.subject, place.new_bindings(), durations).asked(_LOOK, 0.0, {}).request
     slowest_s = 0.0
@@ -58,8 +52,11 @@ async def _by_answers(place: Place) -> Durations:
     )
 
 
-async def _by_work(place: Place) -> Durations:
-    """How long work lasts; as it is where no traffic can measure it."""
+async def measured_by_work(place: Place) -> Durations:
+    """The durations of ``place`` with how long work lasts; as they are where no traffic can measure it.
+
+    A process that has served work takes no restore any more.
+    """
     kinds = _KINDS.get(place.subject.role, ())
     if not kinds:
         return place.durations

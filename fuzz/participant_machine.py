@@ -26,8 +26,9 @@ from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import RATE, Options, arrive
+from quiesce.fuzz.campaign import RATE, Options
 from quiesce.fuzz.errors import Nonconforming
 from quiesce.fuzz.line import Line
 from quiesce.fuzz.place import Place

@@ -1,9 +1,10 @@
 """Which sequences are tried, in which order: everything here is decided before the first call is sent.
 
-1. the named dangers;
-2. malformed requests and wrong bearers, route by route;
-3. the cover: from every state within a few calls of idle, every call whose row of the strict table was not taken yet;
-4. random walks that begin in one of those states. The seed decides them.
+1. where it may be restored and is one process throughout: the one restore that a fresh process takes;
+2. the named dangers;
+3. malformed requests and wrong bearers, route by route;
+4. the cover: from every state within a few calls of idle, every call whose row of the strict table was not taken yet;
+5. random walks that begin in one of those states. The seed decides them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.dangers import dangers_of
+from quiesce.fuzz.fresh import FIRST_RESTORE
 from quiesce.fuzz.ideal import Ideal, apply, prefixes
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.spoiled import spoilings_of
@@ -99,6 +101,11 @@ class Planner:
         self._seed = seed
         self._nodes: tuple[tuple[Ideal, tuple[Step, ...]], ...] = ()
         self._every_call = tuple(self._calls())
+
+    def of_the_fresh(self) -> Iterator[tuple[Step, ...]]:
+        """What has to come before everything else, as a process takes a restore only before it has served work."""
+        if self._abilities.lasting and self._may(CallStep(operation=Operation.RESTORE)):
+            yield tuple(step for step in FIRST_RESTORE.steps if self._can(step))
 
     def systematic(self) -> Iterator[tuple[Step, ...]]:
         """Dangers, malformed requests and the cover; after each, what an id of an earlier sequence comes to."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from quiesce.controller.clock import Clock
 from quiesce.fsm.errors import QuiesceError
-from quiesce.fuzz.campaign import arrive
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.findings import Episode, Finding
+from quiesce.fuzz.fresh import NEEDS_FRESH, is_restore, refused_now
 from quiesce.fuzz.last_look import LastLook
 from quiesce.fuzz.line import Line, Waiting
 from quiesce.fuzz.options import Options
@@ -75,7 +76,7 @@ async def replay_at(
 
 
 async def _replayed(url: str, line: Line, options: Options, replay: ReplayFile, name: str) -> Replayed:
-    found, place = await arrive(url, line, options)
+    found, place = await arrive(url, line, options, by_work=_is_timed_by_work(replay))
     rule_id, called = replay.violation.rule, name or url
     early = next((finding for finding in found.findings if finding.rule.id == rule_id), None)
     closed = found.reason if found.verdict.in_doubt else ""
@@ -94,6 +95,12 @@ async def _replayed(url: str, line: Line, options: Options, replay: ReplayFile, 
     if judged.finding is None and not judged.unchecked:
         return replace(judged, unchecked=_other_situation(replay, episode))
     return judged
+
+
+def _is_timed_by_work(replay: ReplayFile) -> bool:
+    """Whether it matters how long work lasts, and nothing is restored that work would keep from being restored."""
+    has_work = any(isinstance(step, WorkStep) for step in replay.steps)
+    return has_work and not any(is_restore(step) for step in replay.steps)
 
 
 def _judged(called: str, rule_id: str, episode: Episode, exercised_before: frozenset[str]) -> Replayed:
@@ -117,7 +124,9 @@ def _other_situation(replay: ReplayFile, episode: Episode) -> str:
         unlike = bool(then.seen and now.seen) and then.seen != now.seen
         if unlike or then.outcome != now.outcome:
             told, was = f"{now.outcome} [{now.seen}]", f"{then.outcome} [{then.seen}]"
-            return f"the situation of the finding did not come up: step {number} came to {told}, and then to {was}"
+            hint = f"; {NEEDS_FRESH}" if refused_now(now.step, then.outcome, now.outcome) else ""
+            turned = f"step {number} came to {told}, and then to {was}"
+            return f"the situation of the finding did not come up: {turned}{hint}"
     return ""
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.findings import TraceLine
+from quiesce.fuzz.fresh import NEEDS_FRESH
 from quiesce.fuzz.rules import Need, Profile, Rule, Severity
 from quiesce.fuzz.steps import Step, render_step
 from quiesce.fuzz.verdicts import Verdict
@@ -17,6 +18,7 @@ __all__ = ["ParticipantReport", "Violation", "text_of"]
 
 SEEN_ONCE: Final = "seen once"
 """The severity of an error that did not come again when the same calls were made once more."""
+DID_NOT_COME_AGAIN: Final = "it did not come again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Violation:
         trace: the run of it.
         found_in: the number of steps of the sequence in which it was found first.
         reproducible: whether it happened again when the same calls were made once more.
+        needs_fresh: whether it could not, as it comes behind a restore, which the process takes only once.
         at_call, at_s: how many calls and seconds after the beginning it was found.
     """
 
@@ -41,23 +44,31 @@ class Violation:
     trace: tuple[TraceLine, ...] = ()
     found_in: int = 0
     reproducible: bool = True
+    needs_fresh: bool = False
     at_call: int = 0
     at_s: float = 0.0
 
     @property
     def is_error(self) -> bool:
         """Whether it makes the participant fail the test."""
-        return self.is_grave and self.reproducible
+        return self.is_grave and (self.reproducible or self.needs_fresh)
 
     @property
     def was_seen_once(self) -> bool:
         """Whether it would make the participant fail, had it come again."""
-        return self.is_grave and not self.reproducible
+        return self.is_grave and not self.is_error
 
     @property
     def is_grave(self) -> bool:
         """Whether it breaks a rule of severity error that the profile does not know."""
         return self.rule.severity is Severity.ERROR and not self.known
+
+    @property
+    def remark(self) -> str:
+        """What is to be said of how it was seen; empty where it came again."""
+        if self.reproducible:
+            return ""
+        return NEEDS_FRESH if self.needs_fresh else DID_NOT_COME_AGAIN
 
     @property
     def severity(self) -> str:
@@ -78,6 +89,7 @@ class Violation:
             "trace": [str(line) for line in self.trace],
             "found_in_steps": self.found_in,
             "reproducible": self.reproducible,
+            "needs_fresh_process": self.needs_fresh,
             "found_at_call": self.at_call,
             "found_after_s": round(self.at_s, 3),
         }
@@ -206,7 +218,7 @@ def _untested_lines(untested: Mapping[str, str]) -> list[str]:
 def _violation_lines(violation: Violation) -> list[str]:
     rule = violation.rule
     known = f", known as {violation.known}" if violation.known else ""
-    once = "" if violation.reproducible else " (it did not come again)"
-    lines = [f"  {violation.severity} {rule.id}{known}: {rule.sentence} ({rule.source}){once}"]
+    remark = f" ({violation.remark})" if violation.remark else ""
+    lines = [f"  {violation.severity} {rule.id}{known}: {rule.sentence} ({rule.source}){remark}"]
     lines += [f"    {number}. {line}" for number, line in enumerate(violation.trace, start=1)]
     return [*lines, f"    expected {violation.expected}; got {violation.got}"]

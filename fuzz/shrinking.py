@@ -1,7 +1,7 @@
 """Making a failing sequence small: steps are left out and simplified as long as the same rule is broken.
 
 Each candidate runs on the live participant with fresh names; the number of runs is bounded. A finding that a second
-run does not show again is kept as it was, and said to be seen once.
+run does not show again is kept as it was, and said to be seen once, or to need a fresh process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quiesce.fuzz.findings import Episode
+from quiesce.fuzz.fresh import is_of_the_past
 from quiesce.fuzz.steps import OWN_FIELDS, CallStep, Step
 
 __all__ = ["Shrunk", "shrink"]
@@ -23,11 +24,15 @@ Try = Callable[[Sequence[Step]], Awaitable[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The smallest sequence that was found, its run, how many runs that took, and whether it happens again."""
+    """The smallest sequence that was found, its run, how many runs that took, and whether it happens again.
+
+    ``needs_fresh``: it could not come again, as the process has taken its one restore.
+    """
 
     episode: Episode
     runs: int
     reproducible: bool
+    needs_fresh: bool = False
 
 
 class _Shrinking:
@@ -36,6 +41,7 @@ class _Shrinking:
         self._rule_id = rule_id
         self._runs_max = runs_max
         self.best = first
+        self.last = first
         self.runs = 0
 
     async def fails(self, steps: Sequence[Step]) -> bool:
@@ -43,7 +49,7 @@ class _Shrinking:
         if self.runs >= self._runs_max or not steps:
             return False
         self.runs += 1
-        episode = await self._attempt(steps)
+        self.last = episode = await self._attempt(steps)
         if episode.finding is None or episode.finding.rule.id != self._rule_id:
             return False
         self.best = episode
@@ -81,7 +87,7 @@ async def shrink(attempt: Try, rule_id: str, first: Episode, *, runs_max: int = 
     """Shrink the sequence of ``first``, which broke the rule. ``attempt`` runs a candidate."""
     shrinking = _Shrinking(attempt, rule_id, first, runs_max)
     if not await shrinking.fails(first.steps):
-        return Shrunk(first, shrinking.runs, reproducible=False)
+        return Shrunk(first, shrinking.runs, reproducible=False, needs_fresh=is_of_the_past(first, shrinking.last))
     await shrinking.shorten()
     await shrinking.simplify()
     return Shrunk(shrinking.best, shrinking.runs, reproducible=True)

@@ -11,8 +11,8 @@ import pytest
 from support.virtual_loop import virtual_time
 
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import arrive
 from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.line import Line

@@ -14,8 +14,9 @@ from support.virtual_loop import run_virtual, virtual_time
 
 from quiesce.fsm.tables.fence import FencePhase, FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import Options, arrive, examine
+from quiesce.fuzz.campaign import Options, examine
 from quiesce.fuzz.dangers import dangers_of
 from quiesce.fuzz.errors import StillClosed
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server

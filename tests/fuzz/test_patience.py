@@ -17,8 +17,9 @@ from quiesce.cli.fuzz import exit_code
 from quiesce.cli.output import ExitCode
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import Options, arrive, examine
+from quiesce.fuzz.campaign import Options, examine
 from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.junit import junit_text
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server

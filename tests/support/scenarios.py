@@ -16,8 +16,9 @@ from pathlib import Path
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FENCE, FenceVariant
 from quiesce.fsm.vocabulary import Role
+from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
-from quiesce.fuzz.campaign import Options, arrive
+from quiesce.fuzz.campaign import Options
 from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.kit import KIT_ORIGIN, KIT_TOKEN, build_kit_server
 from quiesce.fuzz.line import Line
