@@ -126,9 +126,9 @@ class BlockingController:
         if self._loop is not None:
             raise ConfigurationError("the controller is open already")
         self._loop = LoopThread()
-        _close_at_exit(self)
         try:
-            self._run(self._controller.open())
+            _close_at_exit(self)
+            self._run(self._controller.open)
             self._listen()
         except BaseException:
             self.close()
@@ -140,17 +140,25 @@ class BlockingController:
         Ctrl-C meanwhile is raised when all of that is done; a second one at once, and then the end of the interpreter,
         or another call of this, waits for it.
         """
-        loop = self._loop
-        if loop is None:
-            return
         try:
-            loop.run(self._close())
+            self._wait_for_close()
+        except BaseException:
+            if self._closing is None:  # interrupted before it began
+                self._wait_for_close()
+            raise
         finally:
-            if self._closing is not None and self._closing.done():
-                self._loop = self._closing = None
-                loop.stop()
-                self._listen_no_more()
-                _OPEN.discard(self)
+            self._clear_away()
+
+    def _wait_for_close(self) -> None:
+        if self._loop is not None:
+            self._loop.run(self._close)
+
+    def _clear_away(self) -> None:
+        if self._loop is not None and self._closing is not None and self._closing.done():
+            self._listen_no_more()
+            loop, self._loop, self._closing = self._loop, None, None
+            loop.stop()
+            _OPEN.discard(self)
 
     async def _close(self) -> None:
         if self._closing is None:
@@ -198,23 +206,18 @@ class BlockingController:
 
     def snapshots(self) -> tuple[SnapshotEntry, ...]:
         """As :meth:`Controller.snapshots`."""
-        return self._run(self._controller.snapshots())
+        return self._run(self._controller.snapshots)
 
     def prune(self, *, keep: int | None = None, dry_run: bool = False) -> Pruned:
         """As :meth:`Controller.prune`."""
-        return self._run(self._controller.prune(keep=keep, dry_run=dry_run))
+        return self._run(lambda: self._controller.prune(keep=keep, dry_run=dry_run))
 
     def settle(self) -> None:
         """As :meth:`Controller.settle`."""
-        self._run(self._controller.settle())
+        self._run(self._controller.settle)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            loop = self._opened()
-        except ConfigurationError:
-            work.close()
-            raise
-        return loop.run(work)
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._opened().run(work)
 
     def _opened(self) -> LoopThread:
         refuse_in_a_loop()
@@ -256,9 +259,10 @@ class BlockingController:
 class _Blocking(Generic[C]):
     """A transaction's context manager, entered and left on the controller's loop."""
 
-    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], context: C) -> None:
+    def __init__(self, run: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any], context: C) -> None:
         self._run = run
         self._context = context
+        self._is_entered = False
 
     @property
     def label(self) -> str:
@@ -280,13 +284,36 @@ class _Blocking(Generic[C]):
         return self._context.progress()
 
     def __enter__(self) -> Self:
-        self._run(self._context.__aenter__())
+        try:
+            self._run(self._enter)
+        except BaseException as error:
+            self._leave_after(error)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self._context.__aexit__(kind, error, trace))
+        try:
+            self._run(lambda: self._leave(kind, error, trace))
+        except BaseException as interruption:
+            self._leave_after(interruption)
+            raise
+
+    async def _enter(self) -> None:
+        await self._context.__aenter__()
+        self._is_entered = True
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_entered = False
+        await self._context.__aexit__(kind, error, trace)
+
+    def _leave_after(self, error: BaseException) -> None:
+        """Leave it where an interruption came between being entered and being left, and nobody else would."""
+        if self._is_entered:
+            self._run(lambda: self._leave(type(error), error, error.__traceback__))
 
 
 class BlockingCut(_Blocking[Cut]):
@@ -313,7 +340,7 @@ class BlockingRestored(_Blocking[Restored]):
 
     def discard(self, attempts: Iterable[AttemptId]) -> tuple[AttemptId, ...]:
         """As :meth:`Restored.discard`."""
-        dropped: tuple[AttemptId, ...] = self._run(self._context.discard(attempts))
+        dropped: tuple[AttemptId, ...] = self._run(lambda: self._context.discard(attempts))
         return dropped
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from quiesce.participants.errors import ConfigurationError
 
@@ -14,31 +13,34 @@ __all__ = ["LoopThread", "refuse_in_a_loop"]
 
 T = TypeVar("T")
 
+HEARS_WITHIN_S: Final = 0.2
+"""Seconds of one piece of a wait: a signal that comes right before a wait is heard no sooner than that wait is over."""
+
 
 class LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="quiesce controller", daemon=True)
+        self._thread = threading.Thread(target=self._forever, name="quiesce controller", daemon=True)
         self._thread.start()
         self._aside: list[asyncio.Task[None]] = []
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and wait for its end; what interrupts the wait, cancels it and is raised afterwards.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run ``work()`` on the loop and wait for its end; what interrupts the wait cancels it and is raised then.
 
-        A second interruption is raised at once; ``work`` then goes on by itself.
+        A second interruption is raised at once; ``work`` then goes on by itself. Interrupted early, it never begins.
         """
-        task: Future[asyncio.Task[T]] = Future()
-        outcome: Future[T] = Future()
-        self.soon(lambda: task.set_result(self._started(work, outcome)))
+        awaited = _Awaited(work)
         try:
-            return outcome.result()
+            self.soon(awaited.begin)
+            awaited.wait()
         except BaseException:
-            if not outcome.done():
-                self.soon(lambda: _cancel(task.result()))
-                outcome.exception()
+            if not awaited.is_over:
+                self.soon(awaited.call_off)
+                awaited.wait()
             raise
+        return awaited.result()
 
     def go(self, work: Coroutine[Any, Any, None]) -> None:
         """Have the loop run ``work``; nobody waits for it. May be called from a signal handler."""
@@ -52,24 +54,59 @@ class LoopThread:
         """End the loop and its thread."""
         self.soon(self._loop.stop)
         self._thread.join()
-        self._loop.close()
 
-    def _started(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> asyncio.Task[T]:
-        task = self._loop.create_task(work)
-        task.add_done_callback(lambda done: _tell(done, outcome))
-        return task
-
-
-def _cancel(task: asyncio.Task[T]) -> None:
-    task.cancel()
+    def _forever(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
 
-def _tell(task: asyncio.Task[T], outcome: Future[T]) -> None:
-    error = asyncio.CancelledError() if task.cancelled() else task.exception()
-    if error is not None:
-        outcome.set_exception(error)
-    else:
-        outcome.set_result(task.result())
+class _Awaited(Generic[T]):
+    """Work on the loop for which another thread waits.
+
+    Whoever waits may be interrupted between any two instructions, also with a lock in its hands; so the loop never
+    takes a lock of whoever waits, as it would to end a concurrent Future.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.is_over = False
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._end = threading.Lock()
+        self._end.acquire()
+
+    def begin(self) -> None:
+        """On the loop: run it."""
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task.add_done_callback(self._ended)
+
+    def call_off(self) -> None:
+        """On the loop: cancel it; where it has not begun, it never will."""
+        if self._task is None:
+            self._over()
+        else:
+            self._task.cancel()
+
+    def wait(self) -> None:
+        """Until it is over."""
+        while not self._end.acquire(timeout=HEARS_WITHIN_S):
+            pass
+
+    def result(self) -> T:
+        """What it came to; raises what it raised."""
+        if self._task is None:
+            raise asyncio.CancelledError
+        return self._task.result()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # nobody may be left to ask for it, and the loop would complain
+        self._over()
+
+    def _over(self) -> None:
+        self.is_over = True
+        self._end.release()
 
 
 def refuse_in_a_loop() -> None:
