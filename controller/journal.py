@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +133,28 @@ class JournalFile:
             StorageFailed: it could not be made durable (barrier only), or too many records wait already.
         """
         await self._append(record.to_json(), barrier=barrier)
+
+    async def decide(self, records: Sequence[JournalRecord]) -> None:
+        """Write records down, or take them back (see RecordPort). Nobody else appends meanwhile.
+
+        Raises:
+            StorageFailed: they could not be made durable.
+        """
+        before = self._sequence + (self._heading is not None)
+        try:
+            for place, record in enumerate(records, start=1):
+                await self.append(record, barrier=place == len(records))
+        except StorageFailed:
+            self._take_back(self._sequence - before)
+            raise
+
+    def _take_back(self, count: int) -> None:
+        """Forget the last lines, none of which is durable; what stands of them in the file is cut by the next write."""
+        for lines in (self._queued, self._tail.lines):
+            taken = min(count, len(lines))
+            del lines[len(lines) - taken :]
+            self._sequence -= taken
+            count -= taken
 
     async def excuse(self, excuse: Excuse) -> None:
         """Write an excuse down (see RecordPort).

@@ -6,6 +6,7 @@ what was called and answered. A record with ``barrier`` is durable before anythi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,6 +80,15 @@ class RecordPort(Protocol):
         """
         ...
 
+    async def decide(self, records: Sequence[JournalRecord]) -> None:
+        """Write down what is done only if it is written down; return when all of it is durable.
+
+        Raises:
+            StorageFailed: it could not be made durable. The records are taken back, as if they had never been: what
+                they tell of is not done.
+        """
+        ...
+
     async def excuse(self, excuse: Excuse) -> None:
         """Write down that somebody is owed nothing any more; return when that is durable.
 
@@ -106,6 +116,9 @@ class MemoryRecords:
     async def append(self, record: JournalRecord, *, barrier: bool) -> None:
         del barrier
         self.records.append(record)
+
+    async def decide(self, records: Sequence[JournalRecord]) -> None:
+        self.records += records
 
     async def excuse(self, excuse: Excuse) -> None:
         self.excuses.append(excuse)

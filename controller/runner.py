@@ -29,7 +29,7 @@ from quiesce.fsm.engine import Engine
 from quiesce.fsm.errors import IllegalTransition, QuiesceError
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.trace import TraceRecord
-from quiesce.fsm.transaction import Plan, State, initial_state
+from quiesce.fsm.transaction import Plan, State, initial_state, opens_a_restore
 from quiesce.fsm.vocabulary import ParticipantKey, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.identity import AttemptId
@@ -286,26 +286,50 @@ class TransactionRunner:
 
     async def _take(self, event: m.Event) -> None:
         before = self.state
-        self.state, commands = advance(before, event, self._ports.engine)
+        after, commands = advance(before, event, self._ports.engine)
+        is_recorded = opens_a_restore(before, after)
+        if is_recorded and not await self._decide(commands):
+            is_recorded = False
+            after, commands = advance(before, m.RecordFailed(), self._ports.engine)
+        self.state = after
         if isinstance(event, m.RetryRequested):
             self.ledger.begin_again()
         self.ledger.note_phase(before, self.state, self.now_s())
         for place, command in enumerate(commands):
             if not isinstance(command, m.Record):
                 self._performers[type(command)](command)
+            elif is_recorded:
+                self._note_step(command)
             elif not await self._record(command) and command.barrier:
                 self._fail_rest(commands[place + 1 :])
                 self._post(m.RecordFailed())
                 return
 
+    async def _decide(self, commands: Sequence[m.Command]) -> bool:
+        """Contract 3: write down what is not done unless it is written down; False when it could not be."""
+        records = [self._written(command) for command in commands if isinstance(command, m.Record)]
+        try:
+            await self._ports.records.decide(records)
+        except StorageFailed as error:
+            self.ledger.errors.append(error)
+            return False
+        return True
+
+    def _written(self, command: m.Record) -> JournalRecord:
+        call, reply = self.ledger.last_exchange(command.trace.subject)
+        return JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
+
+    def _note_step(self, command: m.Record) -> None:
+        """Tell a step that stands in the journal already."""
+        self.ledger.note_step(command.trace, self.now_s())
+        self._tell(command.trace)
+
     async def _record(self, command: m.Record) -> bool:
         """Write a record down and tell the step; False when it could not be written, and so waits for the next one."""
         self.ledger.note_step(command.trace, self.now_s())
-        call, reply = self.ledger.last_exchange(command.trace.subject)
-        record = JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
         is_written = True
         try:
-            await self._ports.records.append(record, barrier=command.barrier)
+            await self._ports.records.append(self._written(command), barrier=command.barrier)
         except StorageFailed as error:
             self.ledger.errors.append(error)
             is_written = False

@@ -16,11 +16,11 @@ from quiesce.controller.ledger import Standing
 from quiesce.controller.recovery import Account
 from quiesce.controller.runner import TransactionRunner
 from quiesce.fsm.tables.participant import PARTICIPANT, ParticipantState
-from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Phase, Verb
+from quiesce.fsm.vocabulary import Outcome, ParticipantKey, Verb
 from quiesce.participants.dialects.base import Reading
 from quiesce.participants.replies import Inspection
 
-__all__ = ["advice_about", "half_restored", "holds_nothing", "take_stock", "was_released"]
+__all__ = ["advice_about", "half_restored", "holds_nothing", "take_stock"]
 
 _HOLDS: Final[Mapping[Outcome, str]] = {
     Outcome.HELD_RESTORE_FAILED: "its restore failed, and the id holds it closed",
@@ -38,24 +38,6 @@ async def take_stock(runner: TransactionRunner, account: Account) -> bool:
     # what another server has restored for a coordinator, its own fence does not tell of
     is_told = not any(runner.fleet[key].is_elsewhere(Verb.IMPORT) for key in touched)
     return is_told and all(holds_nothing(reading, account.wire_id) for reading in readings)
-
-
-async def was_released(runner: TransactionRunner, account: Account) -> bool:
-    """Whether everybody was restored by the journal, holds nothing now and is still the process that was restored.
-
-    Nothing but a resume opens those: the restore was released, and the records of it could not be written.
-    """
-    keys = [spec.key for spec in runner.state.plan.members if Phase.RESTORE in spec.phases]
-    known = [account.imported.get(key) for key in keys if account.states.get(key) == ParticipantState.RESTORED]
-    if account.aborted or len(known) < len(keys) or None in known:
-        return False
-    readings = await asyncio.gather(*(runner.ask(key, Verb.INSPECT) for key in keys))
-    return all(
-        isinstance(reading.payload, Inspection)
-        and reading.payload.instance == instance
-        and holds_nothing(reading, account.wire_id)
-        for reading, instance in zip(readings, known, strict=True)
-    )
 
 
 def advice_about(wire_id: str, *, is_forsaken: bool, problem: str) -> str:

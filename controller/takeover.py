@@ -36,7 +36,7 @@ from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.runner import TransactionRunner
-from quiesce.controller.standing import advice_about, take_stock, was_released
+from quiesce.controller.standing import advice_about, take_stock
 from quiesce.controller.unread_journals import LookedAfter, look_after
 from quiesce.fsm import messages as m
 from quiesce.fsm.errors import QuiesceError
@@ -236,7 +236,7 @@ async def _recover_restore(account: Account, opening: Opening, again: Regained) 
     how = m.Recover(
         published=False,
         touched=account.touched,
-        released=account.released or await was_released(runner, account),
+        released=account.released,
         aborted=account.aborted,
         fresh_ids=fresh_ids,
     )

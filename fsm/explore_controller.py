@@ -19,7 +19,7 @@ from quiesce.fsm.explore_site import Fault, Flight
 from quiesce.fsm.rows import Accepted
 from quiesce.fsm.tables.participant import ParticipantState
 from quiesce.fsm.tables.transaction import TRANSACTION, TransactionEvent, TransactionState
-from quiesce.fsm.transaction import Plan, State, initial_state
+from quiesce.fsm.transaction import Plan, State, initial_state, opens_a_restore
 from quiesce.fsm.vocabulary import ParticipantKey
 
 __all__ = ["Controller", "ControllerAutomaton", "ControllerStep", "Moved"]
@@ -143,8 +143,11 @@ class ControllerAutomaton:
         """Take one event in whose barrier record fails.
 
         No call of its batch leaves, nothing is published, and both are told before the failure is, as by the runner.
+        What releases a restore is not done at all.
         """
         core, commands = advance(controller.core, event, self.engine)
+        if opens_a_restore(controller.core, core):
+            return self._move(controller, m.RecordFailed())
         done = tuple(command for command in commands if not isinstance(command, m.Record | m.Call | m.Publish))
         moved = Moved(_noted(controller, core, event, done))
         calls: list[tuple[int, Flight]] = []

@@ -11,7 +11,9 @@ The contract of a runner, in this order for each batch of commands:
    record, and every record before it, is durable.
 3. If a barrier record fails, make no call of the batch and publish nothing; post the event by which each of them
    fails, ``CallFailed(maybe_applied=False)`` or ``NOT_PUBLISHED``, and then ``RecordFailed``. A record without
-   barrier that fails is posted as ``RecordFailed`` too and holds nothing back.
+   barrier that fails is posted as ``RecordFailed`` too and holds nothing back. The release of a restore
+   (``opens_a_restore``) is the exception: where its records cannot be made durable they are taken back, that step was
+   never taken, and ``RecordFailed`` is posted to the state before it, which holds the restore closed.
 4. A participant is recorded as possibly paused *before* its first call leaves: that record and the call are in one
    batch, with the barrier between them.
 5. The decision is durable before the rename: ``Record(barrier=True)`` precedes ``Publish``.
@@ -55,6 +57,7 @@ __all__ = [
     "State",
     "initial_state",
     "is_owed",
+    "opens_a_restore",
 ]
 
 TRIES_MAX: Final = 2
@@ -169,6 +172,11 @@ def initial_state(plan: Plan) -> State:
 def is_owed(member: Member) -> bool:
     """Whether the participant may be closed on our account: it may have seen a call and was not proven open."""
     return member.state not in _NOTHING_OWED
+
+
+def opens_a_restore(before: State, after: State) -> bool:
+    """Whether a step releases a restore, which is not taken unless it is durable: nobody who takes over knew of it."""
+    return (before.transaction, after.transaction) == (TransactionState.RESTORED, TransactionState.RESUMING)
 
 
 _NOTHING_OWED: Final = frozenset({ParticipantState.IDLE, ParticipantState.RESUMED, ParticipantState.ABORTED})

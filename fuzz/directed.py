@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -160,12 +160,21 @@ class DirectedRecords:
     durable_bytes: int = 0
 
     async def append(self, record: JournalRecord, *, barrier: bool) -> None:
-        if barrier and self.barrier_fails:
-            self.barrier_fails = False
-            raise StorageFailed("write a record", Path("journal"), _out_of_order())
+        if barrier:
+            self._fail_if_told()
         await self.inner.append(record, barrier=barrier)
         if barrier:
             self.durable_bytes = self.inner.path.stat().st_size
+
+    async def decide(self, records: Sequence[JournalRecord]) -> None:
+        self._fail_if_told()
+        await self.inner.decide(records)
+        self.durable_bytes = self.inner.path.stat().st_size
+
+    def _fail_if_told(self) -> None:
+        if self.barrier_fails:
+            self.barrier_fails = False
+            raise StorageFailed("write a record", Path("journal"), _out_of_order())
 
     async def excuse(self, excuse: Excuse) -> None:
         await self.inner.excuse(excuse)

@@ -140,6 +140,30 @@ async def test_a_full_disk_fails_every_barrier_and_the_close() -> None:
             await journal.close()
 
 
+@pytest.mark.parametrize("takes_effect", [False, True], ids=["without effect", "in effect"])
+@virtual_time
+async def test_a_decision_that_cannot_be_made_durable_is_taken_back(takes_effect: bool) -> None:  # noqa: FBT001 - a table
+    """At whatever operation: none of its records is in the journal, which goes on without a gap."""
+    for operation in range(1, 4):
+        with TemporaryDirectory() as folder:
+            files = FaultyFiles()
+            journal = JournalFile(Path(folder) / "j.ndjson", files=files)
+            await journal.append(record(0), barrier=True)
+            await journal.append(record(1), barrier=False)
+            await asyncio.sleep(0)
+            files.fail_at, files.takes_effect = len(files.operations) + operation, takes_effect
+            done = [0, 1]
+            try:
+                await journal.decide([record(2), record(3)])
+                done += [2, 3]
+            except StorageFailed:
+                pass
+            files.fail_at = None
+            await journal.append(record(4), barrier=True)
+            assert numbers(journal.path) == [*done, 4]
+            await journal.close()
+
+
 @virtual_time
 async def test_a_cancelled_caller_does_not_take_its_record_back() -> None:
     """The record of a cancelled append is written, and later ones follow it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ from support.fleet import FENCES, Fleet
 from support.virtual_loop import run_virtual, virtual_time
 from support.wiretap import Wiretap
 
-from quiesce.controller import Controller, PublishUncertain, StorageFailed
+from quiesce.controller import Controller, PhasedRestore, PublishUncertain, RestoreFailed, StorageFailed
 from quiesce.controller.catalog import SnapshotState
 from quiesce.controller.journal import read_journal
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
-from quiesce.fsm.tables.transaction import TransactionState
+from quiesce.fsm.tables.transaction import TRANSACTION, TransactionState
 from quiesce.fsm.trace import TraceRecord
 
 on_both_fences = pytest.mark.parametrize("fence", FENCES)
@@ -200,6 +201,47 @@ async def test_a_decision_that_cannot_be_written_down_is_not_taken(tmp_path: Pat
         files.full = False
         async with controller.cut("step-2"):
             pass
+
+
+@on_both_fences
+@virtual_time
+async def test_a_release_of_a_restore_that_cannot_be_written_down_is_not_begun(
+    tmp_path: Path, fence: FenceVariant
+) -> None:
+    """It is held closed, no resume leaves, nothing of the release stays in the journal; with room it is finished."""
+    async with Fleet(fence).controller(tmp_path) as controller, controller.cut("step-1"):
+        pass
+    fleet = Fleet(fence, restore_expected=True)
+    files = FullJournal()
+    tap = Wiretap(fleet.transport())
+    async with fleet.controller(tmp_path, transport=tap, files=files) as controller:
+        restore = controller.restore("step-1")
+        await restore.__aenter__()
+        before = tap.mutating()
+        files.full = True
+        with pytest.raises(ExceptionGroup) as caught:
+            await restore.__aexit__(None, None, None)
+        failed, full = caught.value.exceptions
+        assert isinstance(failed, RestoreFailed)
+        assert not failed.failed
+        assert isinstance(full, StorageFailed)
+        held = controller.unsettled
+        assert isinstance(held, PhasedRestore)
+        assert tap.mutating() == before
+        files.full = False
+        await held.retry()
+        await held.resume()
+        await controller.settle()
+        assert controller.unsettled is None
+        assert await fleet.everybody_accepts()
+    reading = read_journal(tmp_path / ".quiesce" / "journal" / f"{held.wire_id}.ndjson")
+    steps = [(one.source, one.target) for one in reading.records if one.machine == TRANSACTION.name]
+    assert reading.damage == ""
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(steps))
+    assert [target for source, target in steps if source != target][-6:] == [
+        *("restored", "restore_failed"),
+        *("restoring", "restored", "resuming", "resumed"),
+    ]
 
 
 @virtual_time

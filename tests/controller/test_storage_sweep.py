@@ -174,17 +174,6 @@ def goes_on(fleet: Fleet) -> bool:
     return restored == list(fleet.states) == [AttemptId("r0", 1)] and fleet.ledger.is_fenced(AttemptId("r0", 0))
 
 
-async def given_up(controller: Controller) -> None:
-    """How a restore ended could not be written down, so it is held by name until somebody says that it is over."""
-    held = controller.unsettled
-    assert held is not None
-    await controller.abort(held.wire_id)
-    with contextlib.suppress(QuiesceError):
-        await controller.settle()
-    assert {key.name for key in held.half_restored()} >= {"agent", "policy"}
-    await controller.settle(give_up=held.half_restored())
-
-
 async def a_restore(root: Path, files: FaultyFiles) -> None:
     """A restore whose storage fails; then it is finished, by the same controller or by the next, or taken anew."""
     await saved(root)
@@ -205,9 +194,8 @@ async def a_restore(root: Path, files: FaultyFiles) -> None:
         check_speaks_of_the_storage(error)
     assert not (await fleet.everybody_accepts() and not goes_on(fleet))  # the tools owe a restore: nobody runs on half
     async with fleet.controller(root, files=FaultyFiles()) as controller:
-        if is_done and controller.unsettled is not None:
-            await given_up(controller)
-        elif not is_done and not await finished(controller) and not goes_on(fleet):
+        assert not (is_done and controller.unsettled)  # that it was released is known: it is written down before
+        if not is_done and not await finished(controller) and not goes_on(fleet):
             async with controller.restore("step-1"):
                 pass
         assert goes_on(fleet)
