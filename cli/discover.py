@@ -11,10 +11,11 @@ from typing import Final
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from quiesce.cli.failures import asked_json
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
-from quiesce.cli.output import counted, emit_json
+from quiesce.cli.output import counted, emit_json, tell, tell_line
 from quiesce.cli.running import run
 from quiesce.controller.api import Controller
 from quiesce.controller.config import load_config
@@ -24,12 +25,14 @@ from quiesce.controller.recovery import Account, find_unfinished
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.standing import half_restored
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.excerpts import printable
 from quiesce.participants.gym_config import GymConfiguration, GymServer
 from quiesce.participants.gym_config_yaml import key_path
 
 __all__ = ["register"]
 
 NAMED_MAX: Final = 20
+CELL_CHARS_MAX: Final = 2000
 
 
 def register(app: typer.Typer) -> None:
@@ -69,8 +72,8 @@ def _hints(root: Path, found: Discovered) -> list[str]:
         if account.touched or not account.half_restored
     ]
     return hints + [
-        f"nothing is known here of {wire_id}, which holds {_names(keys)}: if nobody works under it, "
-        f"`quiesce abort {wire_id}` reopens them"
+        f"nothing is known here of {printable(wire_id)}, which holds {_names(keys)}: if nobody works under it, "
+        f"`quiesce abort {printable(wire_id)}` reopens them"
         for wire_id, keys in found.holding.items()
         if wire_id not in unfinished
     ]
@@ -150,19 +153,18 @@ def _show(found: Discovered) -> None:
         table.add_column(column, header_style="dim", no_wrap=True)
     for participant in found.participants:
         mode = participant.contract.declaration.checkpoint_mode.value
-        table.add_row(str(participant.key), participant.role.value, mode, participant.url)
+        cells = (str(participant.key), participant.role.value, mode, participant.url)
+        table.add_row(*(Text(printable(cell, CELL_CHARS_MAX)) for cell in cells))
     Console(soft_wrap=True).print(table)
     for name, fingerprint in found.fingerprints().items():
-        typer.echo(f"fingerprint of {name}: {fingerprint}")
+        tell(f"fingerprint of {name}: {fingerprint}")
     for configuration in found.gym.values():
         asked = sum(server.is_asked for server in configuration.servers)
         leftovers = "".join(
             f"; {key_path([entry.name])} is a leftover" for entry in configuration.left_out if entry.is_leftover
         )
-        typer.echo(f"{configuration.source}: {counted(len(configuration.servers), 'server')}, {asked} asked{leftovers}")
+        tell(f"{configuration.source}: {counted(len(configuration.servers), 'server')}, {asked} asked{leftovers}")
     if found.without_lease():
-        typer.echo(
-            f"without a lease, so closed until recovered if the controller dies: {_names(found.without_lease())}"
-        )
+        tell(f"without a lease, so closed until recovered if the controller dies: {_names(found.without_lease())}")
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        tell_line(f"note: {note}")

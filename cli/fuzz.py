@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBars
 
 from quiesce.cli.opened import AsJson
-from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.output import ExitCode, emit_json, fail, tell, tell_line
 from quiesce.cli.running import run
 from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
@@ -35,7 +35,6 @@ from quiesce.fuzz.verdicts import Verdict
 from quiesce.fuzz.wording import ANSWER_S, check_checkpoint_dir
 from quiesce.participants.control_token import TOKEN_VARIABLES
 from quiesce.participants.errors import ConfigurationError
-from quiesce.participants.excerpts import printable
 from quiesce.transport.http import HttpTransport
 from quiesce.transport.port import ControlRequest
 from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
@@ -55,7 +54,6 @@ __all__ = [
 
 URLS_MAX: Final = 100
 RATE_MAX: Final = 100_000.0
-ERROR_CHARS_MAX: Final = 4000
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 TrafficName = Annotated[
@@ -182,9 +180,9 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
     except asyncio.CancelledError:
         doubtful = any(report.in_doubt for report in found)
         state = "who could not be proven open is named in the report" if doubtful else "everybody accepts work"
-        typer.echo(f"quiesce: interrupted; {state}", err=True)
+        tell(f"quiesce: interrupted; {state}", err=True)
     except StillClosed as error:
-        typer.echo(f"quiesce: {printable(str(error), ERROR_CHARS_MAX)}", err=True)
+        tell_line(f"quiesce: {error}", err=True)
     finally:
         await transport.aclose()
     ended = "the test was ended before; nothing was asked of it"
@@ -262,9 +260,14 @@ def _progress(url: str) -> Iterator[_Shown]:
     """How far the test is, whom it waits for, and each broken rule as soon as it is found."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Shown(None, lambda text: typer.echo(f"quiesce: {url}: {text}", err=True))
+        yield _Shown(None, lambda text: tell_line(f"quiesce: {url}: {text}", err=True))
         return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("calls"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("calls"),
+    )
     with ProgressBars(*columns, console=console, transient=True) as bars:
         bar = bars.add_task(url, total=None)
         shown = 0
@@ -298,9 +301,9 @@ def _write(path: Path, text: str, *, as_json: bool) -> None:
 
 def _tell(reports: list[ParticipantReport], written: list[Path], *, as_json: bool) -> None:
     code = exit_code(reports)
-    typer.echo(text_of(reports), err=as_json)
+    tell(text_of(reports), err=as_json)
     for path in written:
-        typer.echo(f"replay: {path}", err=as_json)
+        tell(f"replay: {path}", err=as_json)
     if as_json:
         described = [report.described() for report in reports]
         emit_json(

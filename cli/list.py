@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
-from quiesce.cli.output import counted, emit_json
+from quiesce.cli.output import counted, emit_json, tell
 from quiesce.cli.running import fail_with
 from quiesce.controller.catalog import SnapshotEntry, SnapshotState
 from quiesce.controller.snapshots import SnapshotStore
@@ -44,7 +44,7 @@ def _list(
     elif entries:
         _show(entries)
     else:
-        typer.echo(f"there is no snapshot in {store.layout.snapshots}")
+        tell(f"there is no snapshot in {store.layout.snapshots}")
 
 
 def _show(entries: tuple[SnapshotEntry, ...]) -> None:
@@ -53,13 +53,14 @@ def _show(entries: tuple[SnapshotEntry, ...]) -> None:
         table.add_column(column, header_style="dim", no_wrap=True)
     valid = [entry for entry in entries if entry.state is SnapshotState.VALID]
     for entry in valid:
-        table.add_row(entry.label, entry.wire_id, _instant(entry), _size(entry), _rollouts(entry))
+        cells = (entry.label, entry.wire_id, _instant(entry), _size(entry), _rollouts(entry))
+        table.add_row(*(printable(cell or "") for cell in cells))
     if valid:
         # as wide as it needs to be: an id that is cut off can be used for nothing
         Console(width=WIDTH_MAX, markup=False, highlight=False).print(table)
     for entry in entries:
         if entry not in valid:
-            typer.echo(f"{printable(entry.wire_id)} is {entry.state.value}: {printable(entry.reason)}")
+            tell(f"{printable(entry.wire_id)} is {entry.state.value}: {printable(entry.reason)}")
 
 
 def _instant(entry: SnapshotEntry) -> str:

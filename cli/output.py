@@ -1,4 +1,8 @@
-"""How every command speaks: results on standard output, everything else on standard error, and the exit codes."""
+"""How every command speaks: results on standard output, everything else on standard error, and the exit codes.
+
+Names, codes and bodies are whoever's they come from: what is printed goes through :func:`tell` or :func:`emit_json`, so
+that no character of theirs moves a terminal's cursor, colours it or turns its text around, and no line has no end.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import typer
 
 from quiesce.cli.standard_output import told_if_possible
+from quiesce.participants.excerpts import printable
 
-__all__ = ["ExitCode", "counted", "emit_json", "fail", "say"]
+__all__ = ["ExitCode", "counted", "emit_json", "fail", "say", "tell", "tell_line"]
+
+LINE_CHARS_MAX: Final = 10_000
+LINES_MAX: Final = 20_000
 
 
 class ExitCode(IntEnum):
@@ -32,13 +40,26 @@ class ExitCode(IntEnum):
 
 
 def emit_json(result: Mapping[str, object]) -> None:
-    """Print ``result`` as one line, the last one of standard output.
+    """Print ``result`` as one line, the last one of standard output; what a terminal obeys is escaped in it.
 
     Raises:
         TypeError: it holds what JSON cannot say.
         ValueError: it holds NaN or an infinity.
     """
-    typer.echo(json.dumps(result, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+    typer.echo(text if text.isprintable() else "".join(map(_escaped, text)))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
+def tell(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text, whoever's words are in it: characters that do not print are blanks, and a line has an end."""
+    lines = text.split("\n", LINES_MAX)
+    if len(lines) > LINES_MAX:
+        lines[LINES_MAX:] = ["..."]
+    typer.echo("\n".join(printable(line, LINE_CHARS_MAX) for line in lines), err=err, nl=nl)
 
 
 def counted(number: int, what: str, several: str = "") -> str:
@@ -49,11 +70,16 @@ def counted(number: int, what: str, several: str = "") -> str:
 def fail(message: str, code: int, *, as_json: bool = False, **details: object) -> NoReturn:
     """End the command: ``message`` on standard error and, if asked for, as an object with ``details`` on the output."""
     with told_if_possible():
-        typer.echo(f"quiesce: {message}", err=True)
+        tell(f"quiesce: {message}", err=True)
     if as_json:
         with told_if_possible():
             emit_json({"ok": False, "error": message, **details})
     raise typer.Exit(code)
+
+
+def tell_line(text: str, *, err: bool = False) -> None:
+    """Print one line, whoever's words are in it: as :func:`tell`, and none of them begins a line of its own."""
+    tell(text.replace("\n", " "), err=err)
 
 
 def say(line: str, *, indent: int = 4) -> None:
@@ -67,4 +93,4 @@ def say(line: str, *, indent: int = 4) -> None:
             break_on_hyphens=False,
             drop_whitespace=True,
         )
-    typer.echo(line)
+    tell(line)

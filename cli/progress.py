@@ -15,6 +15,7 @@ from rich.text import Text
 from quiesce.fsm.tables.participant import PARTICIPANT, ParticipantState
 from quiesce.fsm.trace import TraceRecord
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.participants.excerpts import printable
 from quiesce.participants.replies import DrainProgress
 
 __all__ = ["DrainView", "Progress", "Steps", "shown"]
@@ -101,7 +102,7 @@ class DrainView:
             since_s = self._seen(key, state, now_s)
             waits = _open_work(state, drain)
             word = Text(_WORDS.get(state, state.value), _STYLES[state])
-            table.add_row(str(key), word, f"{now_s - since_s:.1f} s", waits)
+            table.add_row(Text(str(key)), word, f"{now_s - since_s:.1f} s", Text(printable(waits)))
         return table
 
     def _seen(self, key: ParticipantKey, state: ParticipantState, now_s: float) -> float:

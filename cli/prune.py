@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root
-from quiesce.cli.output import ExitCode, counted, emit_json, fail
+from quiesce.cli.output import ExitCode, counted, emit_json, fail, tell
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import load_config
 from quiesce.controller.housekeeping import prune_root
@@ -69,8 +69,8 @@ def _configured(config: Path) -> tuple[Path, int | None]:
 def _show(pruned: Pruned) -> None:
     does = "would remove" if pruned.dry_run else "removed"
     for name in (*pruned.removed, *pruned.swept):
-        typer.echo(f"{does} {name}")
+        tell(f"{does} {name}")
     for name, reason in pruned.ignored.items():
-        typer.echo(f"left {name}, which is {reason}")
+        tell(f"left {name}, which is {reason}")
     stay = f"{counted(len(pruned.kept), 'snapshot')} stay{'s' if len(pruned.kept) == 1 else ''}"
-    typer.echo(f"{stay}; {does} {len(pruned.removed)}, and {counted(len(pruned.swept), 'left-over')}")
+    tell(f"{stay}; {does} {len(pruned.removed)}, and {counted(len(pruned.swept), 'left-over')}")

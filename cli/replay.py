@@ -21,7 +21,7 @@ from quiesce.cli.fuzz import (
 )
 from quiesce.cli.logs import without_logs
 from quiesce.cli.opened import AsJson
-from quiesce.cli.output import ExitCode, emit_json, fail
+from quiesce.cli.output import ExitCode, emit_json, fail, tell_line
 from quiesce.cli.replay_counterexample import replay_counterexample
 from quiesce.cli.replay_options import FITS, Way, unfit
 from quiesce.cli.running import run
@@ -148,7 +148,7 @@ def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
         )
 
         def waiting(text: str) -> None:
-            typer.echo(f"quiesce: {wanted.url}: {text}", err=True)
+            tell_line(f"quiesce: {wanted.url}: {text}", err=True)
 
         async def replayed() -> Replayed:
             without_token = await note_without_token(EnvironmentTokenProvider(wanted.token_variable))
@@ -184,7 +184,7 @@ def _read(file: Path) -> bytes:
 def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
     lines = [] if found.episode is None else [str(line) for line in found.episode.trace]
     for number, line in enumerate(lines, start=1):
-        typer.echo(f"{number}. {line}", err=as_json)
+        tell_line(f"{number}. {line}", err=as_json)
     rule = RULE_BY_ID[replay.violation.rule]
     code = ExitCode.WORKED
     if found.finding is not None:
@@ -196,10 +196,10 @@ def _tell(replay: ReplayFile, found: Replayed, *, as_json: bool) -> None:
         outcome, code = f"{rule.id} was not put to the test: {found.unchecked}", ExitCode.USAGE
     else:
         outcome = f"{rule.id} holds this time: {rule.sentence}"
-    typer.echo(outcome, err=as_json)
+    tell_line(outcome, err=as_json)
     if found.closed:
         code = ExitCode.IN_DOUBT
-        typer.echo(f"it could not be proven open: {found.closed}", err=as_json)
+        tell_line(f"it could not be proven open: {found.closed}", err=as_json)
     if as_json:
         emit_json({"ok": code is ExitCode.WORKED, "rule": rule.id, "trace": lines, "outcome": outcome})
     raise typer.Exit(code)

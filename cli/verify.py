@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress
 
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root, root_of
-from quiesce.cli.output import ExitCode, counted, emit_json, fail
+from quiesce.cli.output import ExitCode, counted, emit_json, fail, tell
 from quiesce.cli.running import fail_with
 from quiesce.cli.stopping import Stopped, Stopping, stoppable
 from quiesce.controller.snapshots import SnapshotStore
@@ -52,9 +52,7 @@ def _verify(
         emit_json({"ok": True, **found.to_json()})
     else:
         unhashed = f"; {found.unhashed} files of the trainer have no digest" if found.unhashed else ""
-        typer.echo(
-            f"{found.wire_id} is good: {counted(found.files, 'file')}, {counted(found.size_bytes, 'byte')}{unhashed}"
-        )
+        tell(f"{found.wire_id} is good: {counted(found.files, 'file')}, {counted(found.size_bytes, 'byte')}{unhashed}")
 
 
 def _verified(store: SnapshotStore, name: str, stopping: Stopping) -> SnapshotVerification:
