@@ -2,6 +2,9 @@
 
 A label is a node of its own, in the middle of its arrow: Graphviz keeps nodes apart and leads arrows around them, and
 does neither for the labels of arrows. Nodes of states have names, those of labels have numbers.
+
+A drawing with too many arrows that lead far is not laid out in layers, which would take minutes, and says so in itself:
+whoever draws the source gets the same picture.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from quiesce.diagrams.compose import draw
 from quiesce.diagrams.drawing import Arrow, Drawing, Label, Node
 from quiesce.diagrams.escape import quoted, xml_text
 from quiesce.diagrams.marks import LANDMARK, STROKES, inner_lines, legend, lines, stroke_of
+from quiesce.diagrams.tangle import is_tangled
 from quiesce.fsm.rows import Table
 
 __all__ = ["FONT", "dot_of", "render_dot"]
@@ -34,6 +38,8 @@ _START: Final = "0"
 _LABEL: Final = "shape=plain, style=filled, fontsize=9"
 _PAGE: Final = 'rankdir=TB, outputorder=edgesfirst, bgcolor="white", nodesep=0.35, ranksep=0.45, pad=0.3'
 _BOX: Final = 'shape=box, style="rounded,filled", fillcolor="white", color="#3c4043", margin="0.14,0.08"'
+# where layers would take minutes: boxes pushed apart, joined by straight lines
+_TANGLED: Final = 'graph [layout=sfdp, overlap=prism, sep="+9", splines=line]'
 _HEAD: Final = (
     f'graph [{_PAGE}, fontname="{FONT}", fontsize=11]',
     f'node [{_BOX}, fontname="{FONT}", fontsize=11]',
@@ -49,6 +55,7 @@ def render_dot(table: Table[S, E]) -> str:
 def dot_of(drawing: Drawing) -> str:
     """A drawing in the language of Graphviz, ending in a line break."""
     found = [*_HEAD, f"graph [label={_title(drawing)}, labelloc=t, labeljust=l]"]
+    found += [_TANGLED] if is_tangled(drawing) else []
     found += [_node(node) for node in drawing.nodes]
     found += [line for node in drawing.nodes if node.is_initial for line in _start(node)]
     found += [line for number, arrow in enumerate(drawing.arrows, start=1) for line in _arrow(arrow, number)]

@@ -6,6 +6,8 @@ import html
 import json
 import re
 from collections import Counter
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -22,7 +24,8 @@ from quiesce.diagrams.drawing import Label
 from quiesce.diagrams.escape import display_name
 from quiesce.diagrams.graphviz import draw_png, draw_svg
 from quiesce.diagrams.marks import marked, parts
-from quiesce.fsm.rows import Table
+from quiesce.diagrams.tangle import is_tangled
+from quiesce.fsm.rows import Row, Table
 from quiesce.fsm.tables.transaction import TRANSACTION
 
 ANY = st.text(max_size=12) | st.sampled_from(ODD_NAMES)
@@ -145,6 +148,46 @@ def test_five_hundred_states_are_drawn() -> None:
     """A ring of five hundred states becomes one picture with all of them."""
     names = tuple(f"state_{number}" for number in range(500))
     assert set(names) <= set(_texts(str(render(ring(names), Format.SVG))))
+
+
+def jumping(count: int, *, every: int) -> AnyTable:
+    """A ring in which each so many-th state has a second step, to one far away."""
+    plain = ring(tuple(f"state_{number}" for number in range(count)))
+    states, event = [row.source for row in plain.rows], plain.rows[0].event
+    jumps = [Row(state, event, (), states[(number * 13) % count], (), "a jump") for number, state in enumerate(states)]
+    return replace(plain, rows=(*plain.rows, *jumps[every::every]))
+
+
+@needs(DOT)
+@pytest.mark.parametrize(("count", "every"), [(500, 7), (500, 1), (100, 1)])
+def test_a_tangle_is_drawn_and_no_box_lies_over_another(count: int, every: int) -> None:
+    """Arrows that lead far take a layout in layers minutes: all states, labels and arrows stand apart without it."""
+    table = jumping(count, every=every)
+    read = graph(render_dot(table))
+    assert joined(read) == Counter((arrow.source, arrow.target) for arrow in draw(table).arrows)
+    boxes = [_box(node) for node in read["objects"]]
+    over = [(one, two) for one, two in combinations(boxes, 2) if _is_over(one, two)]
+    assert len(boxes) > 2 * count
+    assert over == []
+
+
+def test_layers_stay_where_they_are_quick() -> None:
+    """A ring of any size, and each machine of ours, is laid out from above to below."""
+    laid = [draw(ring(tuple(f"state_{number}" for number in range(1000))))]
+    laid += [draw(sheet.table) for sheet in sheets() if sheet.table]
+    assert not any(map(is_tangled, laid))
+    assert is_tangled(draw(jumping(100, every=1)))
+
+
+def _box(node: dict[str, Any]) -> tuple[float, float, float, float]:
+    x, y = map(float, node["pos"].split(","))
+    wide, high = float(node["width"]) * 72, float(node["height"]) * 72
+    return x - wide / 2, y - high / 2, x + wide / 2, y + high / 2
+
+
+def _is_over(one: tuple[float, ...], two: tuple[float, ...]) -> bool:
+    # positions are written to a hundredth of a point
+    return min(one[2], two[2]) - max(one[0], two[0]) > 0.1 and min(one[3], two[3]) - max(one[1], two[1]) > 0.1
 
 
 @needs(DOT)
