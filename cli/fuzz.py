@@ -178,15 +178,22 @@ async def _tested(urls: list[str], options: Options, token_variable: str | None)
             refused = bool(without_token) and report.verdict is Verdict.TOKEN_REFUSED
             found.append(replace(report, notes=(*report.notes, without_token)) if refused else report)
     except asyncio.CancelledError:
-        doubtful = any(report.in_doubt for report in found)
-        state = "who could not be proven open is named in the report" if doubtful else "everybody accepts work"
-        tell(f"quiesce: interrupted; {state}", err=True)
+        tell(f"quiesce: interrupted; {_state_of(found)}", err=True)
     except StillClosed as error:
         tell_line(f"quiesce: {error}", err=True)
     finally:
         await transport.aclose()
     ended = "the test was ended before; nothing was asked of it"
     return [*found, *(_not_begun(url, options, ended) for url in urls[len(found) :])]
+
+
+def _state_of(found: list[ParticipantReport]) -> str:
+    """How those are who were called until a test was interrupted, as far as that was read."""
+    if any(report.in_doubt for report in found):
+        return "who could not be proven open is named in the report"
+    if found and all(report.accepts_work for report in found):
+        return "everybody that it called accepts work"
+    return "nobody is held by this test; the report says how each was seen last"
 
 
 def _not_begun(url: str, options: Options, reason: str) -> ParticipantReport:

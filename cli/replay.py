@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from quiesce.cli.opened import AsJson
 from quiesce.cli.output import ExitCode, emit_json, fail, tell_line
 from quiesce.cli.replay_counterexample import replay_counterexample
 from quiesce.cli.replay_options import FITS, Way, unfit
-from quiesce.cli.running import run
+from quiesce.cli.running import Interrupted, run
 from quiesce.controller.clock import SystemClock
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
@@ -37,6 +38,7 @@ from quiesce.fuzz.rulebook import RULE_BY_ID
 from quiesce.fuzz.traffic import load_traffic
 from quiesce.fuzz.wording import check_checkpoint_dir
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import printable
 from quiesce.transport.token import EnvironmentTokenProvider, note_without_token
 
 __all__ = ["register"]
@@ -150,13 +152,25 @@ def _on_live_server(replay: ReplayFile, wanted: _Wanted) -> Replayed:
         def waiting(text: str) -> None:
             tell_line(f"quiesce: {wanted.url}: {text}", err=True)
 
+        seen_last: list[str] = []
+
         async def replayed() -> Replayed:
             without_token = await note_without_token(EnvironmentTokenProvider(wanted.token_variable))
             transport = transport_to(wanted.token_variable)
             try:
                 return await replay_at(
-                    wanted.url.rstrip("/"), transport, SystemClock(), options, replay, waiting=waiting
+                    wanted.url.rstrip("/"),
+                    transport,
+                    SystemClock(),
+                    options,
+                    replay,
+                    waiting=waiting,
+                    interrupted=seen_last.append,
                 )
+            except asyncio.CancelledError:
+                if seen_last:
+                    raise Interrupted(f"interrupted; {printable(seen_last[0])}") from None
+                raise
             except QuiesceError as error:
                 if without_token:
                     error.add_note(f"note: {without_token}")

@@ -84,6 +84,7 @@ class _Campaign:
     sequences: int = 0
     verdict: Verdict | None = None
     gone: str = ""
+    is_open: bool = False
     began_at: float = 0.0
 
     async def conduct(self) -> ParticipantReport:
@@ -128,6 +129,7 @@ class _Campaign:
         if last.problem:
             self._tell(Verdict.LEFT_CLOSED, last.problem)
             raise StillClosed(f"{self.url}: {last.problem}")
+        self.is_open = last.is_open
         self._tell(Verdict.INTERRUPTED, f"the test was ended before its end; {last.said}")
 
     def _clear_away(self) -> None:
@@ -293,6 +295,7 @@ class _Campaign:
             sequences=self.sequences,
             seconds=self.line.clock.monotonic() - self.began_at,
             notes=tuple(dict.fromkeys(self.notes)),
+            accepts_work=self.is_open or verdict is Verdict.TESTED,
         )
 
     def _untested(self, role: Role, broken: set[str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ class LastLook:
 
     Attributes:
         said: how it is, in words, where that is known.
+        is_open: whether it was read that nobody holds it.
         problem: why it is not known to accept work, and what to do; empty where it does, or is not ours to open.
     """
 
@@ -45,6 +46,7 @@ class LastLook:
     nonce: str
     answer_s: float
     said: str = ""
+    is_open: bool = False
     problem: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ class LastLook:
             return False
         holder = found.active_checkpoint_id
         if holder is None and found.phase is FencePhase.IDLE:
-            self.said, self.problem = "it accepts work", ""
+            self.said, self.problem, self.is_open = "it accepts work", "", True
             return True
         if holder is not None and not holder.startswith(f"{OWN_NAMES}{self.nonce}-"):
             self.said, self.problem = f"{printable(holder, _ID_LENGTH_MAX)} holds it, which is not of this test", ""

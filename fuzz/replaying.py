@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quiesce.controller.clock import Clock
@@ -53,11 +54,13 @@ async def replay_at(
     replay: ReplayFile,
     *,
     waiting: Waiting | None = None,
+    interrupted: Callable[[str], None] | None = None,
     name: str = "",
 ) -> Replayed:
     """Run the sequence of ``replay`` at ``url``. The participant is left open.
 
-    ``waiting`` as for ``examine``; ``name`` is what errors call the participant, by default its URL.
+    ``waiting`` as for ``examine``; ``interrupted`` is told how it was seen last, before a cancellation goes on;
+    ``name`` is what errors call the participant, by default its URL.
 
     Raises:
         ConfigurationError: it cannot be run there: another role, or calls that are not allowed.
@@ -72,6 +75,8 @@ async def replay_at(
         await last.take()
         if last.problem:
             raise StillClosed(f"{name or url}: {last.problem}") from None
+        if interrupted is not None:
+            interrupted(last.said)
         raise
 
 

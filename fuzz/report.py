@@ -108,6 +108,7 @@ class ParticipantReport:
         untested: ids of the other rules of its role, and why they were not.
         calls, ids, sequences, seconds: what the test took.
         notes: what else is worth knowing.
+        accepts_work: whether it was read after the last call that it does.
     """
 
     url: str
@@ -126,6 +127,7 @@ class ParticipantReport:
     sequences: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    accepts_work: bool = False
 
     @property
     def errors(self) -> tuple[Violation, ...]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
+import httpx
 import pytest
 from support.command import Command, last_object
-from support.workload import Deployment, deployment
+from support.workload import TOKEN, Deployment, deployment
 
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.campaign import Progress, examine
 from quiesce.fuzz.conforming import save_replays
+from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.report import ParticipantReport, Violation
+from quiesce.fuzz.run import Run
 from quiesce.participants.control_token import TOKEN_VARIABLES
 
 FAST = ("--rate", "100000", "--calls", "300")
@@ -103,8 +108,74 @@ def test_an_interrupted_test_tells_what_it_found(
     assert (other["url"], other["verdict"]) == (recorded.urls[Role.POLICY], "not begun")
     assert len(report["violations"]) == len(list(replays.iterdir())) > 0
     assert ET.fromstring(junit.read_text()).findall("testsuite/testcase/failure")  # noqa: S314 - as above
-    assert "interrupted; everybody accepts work" in result.stderr
+    assert "interrupted; everybody that it called accepts work" in result.stderr
     assert recorded.phases() == {"idle"}
+
+
+@pytest.fixture
+def held_by_others(strict: Deployment) -> Iterator[Callable[[], None]]:
+    """Lets somebody else pause the policy; it is open again afterwards."""
+    url = f"{strict.urls[Role.POLICY]}/ng-control/v1/model-admission"
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    body = {"schema_version": 1, "checkpoint_id": f"theirs-{uuid4().hex}", "deadline_ts": 4e9}
+
+    def pause() -> None:
+        assert httpx.post(f"{url}/pause", json=body, headers=headers, timeout=60).status_code == 200
+
+    yield pause
+    assert httpx.post(f"{url}/resume", json=body, headers=headers, timeout=60).status_code == 200
+    assert strict.phases() == {"idle"}
+
+
+def test_an_interrupted_test_of_whom_somebody_else_holds_does_not_say_that_it_accepts_work(
+    quiesce: Command, strict: Deployment, held_by_others: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that this test holds nobody, and the report says who does."""
+
+    async def until_somebody_holds_it(*asked: Any, progress: Progress | None, **more: Any) -> ParticipantReport:  # noqa: ANN401 - what examine takes
+        testing = asyncio.current_task()
+
+        def told(_done: int, _total: int, _violations: Sequence[Violation]) -> None:
+            if testing is not None and not testing.cancelling():
+                held_by_others()
+                testing.cancel()
+
+        return await examine(*asked, progress=told, **more)
+
+    monkeypatch.setattr("quiesce.cli.fuzz.examine", until_somebody_holds_it)
+    result = quiesce("fuzz", strict.urls[Role.POLICY], *FAST)
+    assert result.exit_code == 1, result.output
+    assert "accepts work" not in result.output
+    assert "interrupted; nobody is held by this test; the report says how each was seen last" in result.stderr
+    assert re.search("ended before its end; theirs-[0-9a-f]+ holds it, which is not of this test", result.stdout)
+
+
+def test_an_interrupted_replay_says_who_holds_the_server(
+    quiesce: Command,
+    strict: Deployment,
+    held_by_others: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the test itself does."""
+    report = examine_kit(kit_source(Role.POLICY, FenceVariant.GYM_A_SINGLE), stop_after=1)
+    [file] = save_replays([report], tmp_path)
+    execute = Run.execute
+
+    async def until_somebody_holds_it(run: Run) -> Episode:
+        episode = await execute(run)
+        testing = asyncio.current_task()
+        assert testing is not None
+        held_by_others()
+        testing.cancel()
+        await asyncio.sleep(0)
+        return episode
+
+    monkeypatch.setattr(Run, "execute", until_somebody_holds_it)
+    result = quiesce("replay", str(file), strict.urls[Role.POLICY])
+    assert result.exit_code == 1, result.output
+    assert "accepts work" not in result.output
+    assert re.search("quiesce: interrupted; theirs-[0-9a-f]+ holds it, which is not of this test", result.stderr)
 
 
 def test_under_their_own_profile_known_deviations_are_no_failure(quiesce: Command, recorded: Deployment) -> None:
