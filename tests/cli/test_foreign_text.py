@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command import Command
-from support.servers import served
+from support.threaded import threaded
 from support.workload import TOKEN
 from typer.testing import CliRunner, Result
 
@@ -175,31 +172,15 @@ def test_a_hostile_server_is_told_of_in_plain_text(spoil: Spoil, tmp_path: Path)
         check_terminal(result.stderr)
 
 
-@contextmanager
-def hostile(spoil: Spoil) -> Iterator[str]:
-    """A policy of the kit whose replies are spoiled, over HTTP, in a thread."""
+def hostile(spoil: Spoil) -> AbstractContextManager[str]:
+    """A policy of the kit whose replies are spoiled, over HTTP."""
 
     async def model(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}", "more_body": False})
 
     kit = server.mount_policy(model, ledger=server.ModelLedger("policy_model"), token=TOKEN)
-    up: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        over = asyncio.Event()
-        async with served(_spoiled(kit, spoil)) as url:
-            up.set_result((url, asyncio.get_running_loop(), over))
-            await over.wait()
-
-    running = threading.Thread(target=lambda: asyncio.run(serve()), name="hostile")
-    running.start()
-    url, loop, over = up.result(60)
-    try:
-        yield url
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        running.join(60)
+    return threaded(_spoiled(kit, spoil))
 
 
 def _spoiled(kit: ASGIApp, spoil: Spoil) -> ASGIApp:

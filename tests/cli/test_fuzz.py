@@ -7,7 +7,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 from xml.etree import ElementTree as ET
@@ -15,8 +17,11 @@ from xml.etree import ElementTree as ET
 import httpx
 import pytest
 from support.command import Command, last_object
+from support.threaded import threaded
 from support.workload import TOKEN, Deployment, deployment
 
+from quiesce.cli.workload import ServerSettings, build_server
+from quiesce.cli.workload.upstream import identity_headers
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.campaign import Progress, examine
@@ -25,10 +30,16 @@ from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.report import ParticipantReport, Violation
 from quiesce.fuzz.run import Run
+from quiesce.participants import server
 from quiesce.participants.control_token import TOKEN_VARIABLES
+from quiesce.participants.identity import AttemptId
+from quiesce.participants.server.answers import Answer, Receive, Scope, Send, send_answer
 
 FAST = ("--rate", "100000", "--calls", "300")
 RULE = "fence.resume-ends-prepare"
+"""A rule of the replay file that a test in this process has written."""
+TIMELESS = "fence.resume-from-idle"
+"""A rule that one call breaks, however long it takes."""
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -44,6 +55,14 @@ def recorded() -> Iterator[Deployment]:
     """Servers that behave as the recorded ones."""
     with deployment(fence=FenceVariant.GYM_A_SINGLE, latency_s=0.2) as servers:
         yield servers
+
+
+@pytest.fixture
+def coordinator() -> Iterator[str]:
+    """A policy that behaves as the recorded ones behind a coordinator."""
+    settings = ServerSettings(role=Role.POLICY, token=TOKEN, fence=FenceVariant.GYM_A_COORDINATOR)
+    with threaded(build_server(settings)) as url:
+        yield url
 
 
 def test_servers_that_conform_are_told_so(quiesce: Command, strict: Deployment, tmp_path: Path) -> None:
@@ -63,25 +82,26 @@ def test_servers_that_conform_are_told_so(quiesce: Command, strict: Deployment, 
 
 
 def test_a_broken_rule_is_exit_one_with_files_that_show_it_again(
-    quiesce: Command, recorded: Deployment, tmp_path: Path
+    quiesce: Command, coordinator: str, tmp_path: Path
 ) -> None:
     """The replay file breaks the rule on the same server, and finds it kept by a strict one in process."""
-    url, replays, junit = recorded.urls[Role.AGENT], tmp_path / "replays", tmp_path / "out.xml"
-    arguments = ("--stop-after=1", "--traffic=kit", f"--replays={replays}", f"--junit={junit}")
-    result = quiesce("fuzz", url, *FAST, *arguments)
+    replays, junit = tmp_path / "replays", tmp_path / "out.xml"
+    result = quiesce("fuzz", coordinator, *FAST, f"--replays={replays}", f"--junit={junit}")
     assert result.exit_code == 1, result.output
-    assert f"error {RULE}: A resume succeeds while a prepare waits, and ends it at once." in result.stdout
-    assert "1. work begin p -> in flight" in result.stdout
-    [file] = replays.iterdir()
+    assert f"error {TIMELESS}: A resume from idle succeeds and uses its id up" in result.stdout
+    assert "1. resume a -> 409 invalid_phase [idle, held by nobody]" in result.stdout
+    file = replays / f"policy-model-{TIMELESS}.json"
     assert f"replay: {file}" in result.stdout
-    assert len(ET.fromstring(junit.read_text()).findall("testsuite/testcase/failure")) == 1  # noqa: S314 - as above
-    again = quiesce("replay", str(file), url, "--json")
+    failed = ET.fromstring(junit.read_text()).findall("testsuite/testcase[failure]")  # noqa: S314 - as above
+    assert TIMELESS in {case.get("name") for case in failed}
+    assert len(failed) == len([*replays.iterdir()])
+    again = quiesce("replay", str(file), coordinator, "--json")
     assert again.exit_code == 1, again.output
-    assert (last_object(again)["ok"], last_object(again)["rule"]) == (False, RULE)
+    assert (last_object(again)["ok"], last_object(again)["rule"]) == (False, TIMELESS)
     kept = quiesce("replay", str(file), "--fence=strict")
     assert kept.exit_code == 0, kept.output
-    assert f"{RULE} holds this time" in kept.stdout
-    assert recorded.phases() == {"idle"}
+    assert f"{TIMELESS} holds this time" in kept.stdout
+    assert httpx.get(f"{coordinator}/ng-control/v1/capabilities", timeout=60).json()["phase"] == "idle"
 
 
 def test_an_interrupted_test_tells_what_it_found(
@@ -178,29 +198,41 @@ def test_an_interrupted_replay_says_who_holds_the_server(
     assert re.search("quiesce: interrupted; theirs-[0-9a-f]+ holds it, which is not of this test", result.stderr)
 
 
-def test_under_their_own_profile_known_deviations_are_no_failure(quiesce: Command, recorded: Deployment) -> None:
+def test_under_their_own_profile_known_deviations_are_no_failure(quiesce: Command, coordinator: str) -> None:
     """They are reported by name, and the exit code is 0."""
-    url = recorded.urls[Role.POLICY]
-    result = quiesce("fuzz", url, *FAST, "--traffic=kit", "--profile=gym-a", "--json")
+    result = quiesce("fuzz", coordinator, *FAST, "--profile=gym-a", "--json")
     assert result.exit_code == 0, result.output
     [report] = last_object(result)["participants"]
-    assert "drain-needs-status" in {violation["known"] for violation in report["violations"]}
-    assert "known as drain-needs-status" in result.stderr
+    assert "resume-from-idle-refused" in {violation["known"] for violation in report["violations"]}
+    assert "known as resume-from-idle-refused" in result.stderr
 
 
-def test_live_work_is_left_alone_unless_told(quiesce: Command, strict: Deployment) -> None:
+def test_live_work_is_left_alone_unless_told(quiesce: Command) -> None:
     """A server that works for somebody is not tested; with leave it is, and the work goes on to its end."""
-    working = strict.run("theirs", turns=15)
-    strict.arrivals.wait(Role.POLICY, "/v1/responses")
-    url = strict.urls[Role.AGENT]
-    refused = quiesce("fuzz", url, *FAST, "--json")
+    begun, may_end, has_ended = Event(), Event(), Event()
+
+    async def model(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        begun.set()
+        await asyncio.to_thread(may_end.wait, 600)
+        has_ended.set()
+        await send_answer(send, Answer(200, {}))
+
+    policy = server.mount_policy(model, ledger=server.ModelLedger("policy_model"), token=TOKEN)
+    with threaded(policy) as url, ThreadPoolExecutor() as pool:
+        headers = identity_headers(AttemptId("theirs", 0))
+        working = pool.submit(httpx.post, f"{url}/v1/responses", json={}, headers=headers, timeout=600)
+        assert begun.wait(60)
+        refused = quiesce("fuzz", url, *FAST, "--json")
+        told = quiesce("fuzz", url, "--rate=100000", "--calls=100", "--live-work", "--json")
+        assert not has_ended.is_set()
+        may_end.set()
+        assert working.result(60).status_code == 200
     assert refused.exit_code == 2, refused.output
     [report] = last_object(refused)["participants"]
     assert (report["verdict"], report["sequences"]) == ("has live work", 0)
-    told = quiesce("fuzz", url, "--rate=100000", "--calls=100", "--live-work", "--json")
     assert told.exit_code == 0, told.output
     assert any("live work of others" in note for note in last_object(told)["participants"][0]["notes"])
-    assert working.result(60).status_code == 200
 
 
 def test_a_traffic_of_ones_own_drives_the_data_plane(

@@ -57,13 +57,13 @@ def test_a_server_says_where_it_is_and_ends_well() -> None:
     with served("policy", *options, **{TOKEN_VARIABLES[1]: TOKEN}) as child:
         line = announced(child)
         assert (line["role"], line["name"], line["pid"]) == ("policy", "my_policy", child.pid)
-        capabilities = httpx.get(f"{line['url']}/ng-control/v1/capabilities").json()
+        capabilities = httpx.get(f"{line['url']}/ng-control/v1/capabilities", timeout=60).json()
         assert (capabilities["name"], capabilities["checkpoint_mode"]) == ("my_policy", "export_restore")
         with socket.create_connection(("127.0.0.1", int(line["url"].rpartition(":")[2]))) as caller:
             caller.sendall(CALL)
             assert caller.recv(100).startswith(b"HTTP/1.1 100 Continue")  # the server reads the body: it is at work
             child.send_signal(signal.SIGTERM)
-            output, errors = child.communicate(timeout=30)
+            output, errors = child.communicate(timeout=60)
     assert child.returncode == 0
     assert output == ""
     assert TOKEN not in errors
@@ -77,21 +77,21 @@ def test_a_server_ends_with_whoever_started_it() -> None:
         assert child.stdin is not None
         child.stdin.close()
         child.stdin = None  # so that nobody writes to it again
-        assert child.wait(timeout=30) == 0
+        assert child.wait(timeout=60) == 0
 
 
 def test_a_server_without_token_takes_part_in_nothing() -> None:
     """It says so on standard error and in its capabilities; another one on its port is wrong usage."""
     with served("auxiliary") as child:
         url = announced(child)["url"]
-        assert httpx.get(f"{url}/ng-control/v1/capabilities").json()["checkpoint_mode"] == "stateless"
+        assert httpx.get(f"{url}/ng-control/v1/capabilities", timeout=60).json()["checkpoint_mode"] == "stateless"
         port = str(url).rpartition(":")[2]
         with served("auxiliary", "--port", port) as other:
-            errors = other.communicate(timeout=30)[1]
+            errors = other.communicate(timeout=60)[1]
         assert other.returncode == 2
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in errors
         child.send_signal(signal.SIGINT)
-        errors = child.communicate(timeout=30)[1]
+        errors = child.communicate(timeout=60)[1]
     assert child.returncode == 0
     assert "takes part in no checkpoint" in errors
 
@@ -110,19 +110,19 @@ def test_a_leased_server_opens_by_itself() -> None:
     with served("resources", "--lease", "0.2", **{TOKEN_VARIABLES[0]: TOKEN}) as child:
         control = f"{announced(child)['url']}/ng-control/v1"
         bearer = {"authorization": f"Bearer {TOKEN}"}
-        assert "quiesce_lease_v1" in httpx.get(f"{control}/capabilities").json()["features"]
+        assert "quiesce_lease_v1" in httpx.get(f"{control}/capabilities", timeout=60).json()["features"]
         held: dict[str, object] = {}
         statuses: list[int] = []
         for ahead_s in (0.2, 2.0, 20.0):  # on a busy machine a call may come after a deadline that is near
             held = {"checkpoint_id": "x", "deadline_ts": time.time() + ahead_s}
-            closed = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer)
+            closed = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer, timeout=60)
             statuses.append(closed.status_code)
             if closed.status_code == 200:
                 break
         assert statuses[-1] == 200
-        while httpx.get(f"{control}/capabilities").json()["phase"] != "idle":
+        while httpx.get(f"{control}/capabilities", timeout=60).json()["phase"] != "idle":
             pass
-        late = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer)
+        late = httpx.post(f"{control}/resources-checkpoint/prepare", json=held, headers=bearer, timeout=60)
         assert late.json()["error"]["code"] == "stale_checkpoint"
     for wrong in (
         ("resources", "--lease", "0"),
@@ -130,5 +130,5 @@ def test_a_leased_server_opens_by_itself() -> None:
         ("policy", "--lease", "5", "--fence", "gym_a_single"),
     ):
         with served(*wrong) as child:
-            assert "lease" in child.communicate(timeout=30)[1]
+            assert "lease" in child.communicate(timeout=60)[1]
         assert child.returncode == 2

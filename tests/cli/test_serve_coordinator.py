@@ -26,14 +26,16 @@ async def policy() -> AsyncIterator[httpx.AsyncClient]:
     headers = {"authorization": f"Bearer {TOKEN}"}
     async with (
         served_here(build_server(settings)) as url,
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client,
     ):
         yield client
 
 
-async def control(client: httpx.AsyncClient, path: str, id_: str = "x", **more: object) -> tuple[int, Any]:
+async def control(
+    client: httpx.AsyncClient, path: str, id_: str = "x", *, within_s: float = 60.0, **more: object
+) -> tuple[int, Any]:
     """A control POST: its status, and its code where it has one."""
-    body = {"checkpoint_id": id_, "deadline_ts": time.time() + 0.2, **more}
+    body = {"checkpoint_id": id_, "deadline_ts": time.time() + within_s, **more}
     reply = await client.post(path, json=body)
     return reply.status_code, reply.json().get("error", {}).get("code")
 
@@ -81,10 +83,10 @@ async def test_workers_can_be_told_to_go_wrong(policy: httpx.AsyncClient) -> Non
     assert await control(policy, PAUSE) == (409, "missing_workers")
     assert (await tell(policy, "w1", "back"))[1]["connected"] is True
     await tell(policy, "w1", "silent")
-    assert await control(policy, PAUSE) == (409, "missing_workers")
+    assert await control(policy, PAUSE, within_s=0.2) == (409, "missing_workers")
     await tell(policy, "w1", "awake")
     await tell(policy, "w0", "slow", lag_s=60)
-    assert await control(policy, PAUSE) == (409, "missing_workers")
+    assert await control(policy, PAUSE, within_s=0.2) == (409, "missing_workers")
     await tell(policy, "w0", "slow")
     assert await control(policy, PAUSE) == (200, None)
     await tell(policy, "w1", "away")

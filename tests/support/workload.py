@@ -83,7 +83,7 @@ class Deployment:
 
     def capabilities(self, role: Role) -> dict[str, Any]:  # Any: as above
         """What a server declares now."""
-        reply = httpx.get(f"{self.urls[role]}/ng-control/v1/capabilities")
+        reply = httpx.get(f"{self.urls[role]}/ng-control/v1/capabilities", timeout=60)
         found: dict[str, Any] = reply.json()
         return found
 
