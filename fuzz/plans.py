@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from random import Random
 from typing import Final
 
@@ -20,6 +20,7 @@ from quiesce.fuzz.dangers import dangers_of
 from quiesce.fuzz.fresh import FIRST_RESTORE
 from quiesce.fuzz.ideal import Ideal, apply, prefixes
 from quiesce.fuzz.place import Place
+from quiesce.fuzz.shrinking import races
 from quiesce.fuzz.spoiled import spoilings_of
 from quiesce.fuzz.steps import (
     EARLIER_ID,
@@ -44,6 +45,8 @@ __all__ = ["Abilities", "Planner", "abilities_of", "ids_of"]
 
 DEPTH: Final = 5
 SPOILED_A_SEQUENCE: Final = 40
+RACES: Final = 4
+"""How often a danger in which calls race is tried on one process."""
 WALK_MIN: Final = 2
 WALK_MAX: Final = 7
 EARLIER_SHARE: Final = 0.1
@@ -112,7 +115,8 @@ class Planner:
         for danger in dangers_of(self._subject.role):
             steps = self._possible(danger.steps)
             if steps:
-                yield steps
+                # in which order calls arrive that are sent at once, a line decides anew each time
+                yield from repeat(steps, RACES if self._abilities.lasting and races(steps) else 1)
         yield from self._asked_again()
         yield from self._malformed()
         yield from self._asked_again()

@@ -14,7 +14,7 @@ from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.fresh import is_of_the_past
 from quiesce.fuzz.steps import OWN_FIELDS, CallStep, Send, Step
 
-__all__ = ["Shrunk", "shrink"]
+__all__ = ["Shrunk", "races", "shrink"]
 
 RUNS_MAX: Final = 80
 RACES_MAX: Final = 5
@@ -60,8 +60,7 @@ class _Shrinking:
 
     async def fails_again(self) -> bool:
         """Whether the first sequence breaks the rule once more; where calls race, in one of a few runs."""
-        races = any(isinstance(step, CallStep) and step.send in _RACING for step in self.best.steps)
-        for _ in range(RACES_MAX if races else 1):
+        for _ in range(RACES_MAX if races(self.best.steps) else 1):
             if await self.fails(self.best.steps):
                 return True
             if self.last.verdict is not None:
@@ -104,6 +103,11 @@ async def shrink(attempt: Try, rule_id: str, first: Episode, *, runs_max: int = 
     await shrinking.shorten()
     await shrinking.simplify()
     return Shrunk(shrinking.best, shrinking.runs, reproducible=True)
+
+
+def races(steps: Sequence[Step]) -> bool:
+    """Whether calls are under way at once in a sequence, so that two runs of it may differ."""
+    return any(isinstance(step, CallStep) and step.send in _RACING for step in steps)
 
 
 def _simpler(step: Step) -> Iterator[CallStep]:
