@@ -156,7 +156,8 @@ def _boxes(
         is_short = len(states) <= len(others) + GATHERED_MIN
         listed = [state for state in table.used_states() if state in states] if is_short else others
         title = "any of" if is_short else "any but" if others else "any state"
-        boxes.append(Node(name, title, gathers=tuple(map(display_name, listed)) or ("(all)",)))
+        gathered = tuple(map(display_name, listed)) or ("(all)",)
+        boxes.append(Node(name, title, gathers=gathered, is_rest=not is_short))
     return tuple(boxes)
 
 

@@ -73,6 +73,7 @@ class Node:
         inside: steps that stay in the state.
         hidden: how many rows lead from here to states that are not drawn, or from them to here.
         gathers: titles of the states that this box stands for; a state's own box stands for none.
+        is_rest: whether it stands for all states but those that it gathers.
     """
 
     name: str
@@ -86,6 +87,13 @@ class Node:
     hidden: int = 0
     path: PathKind = PathKind.PLAIN
     gathers: tuple[str, ...] = ()
+    is_rest: bool = False
+
+    def stands_for(self, title: str) -> bool:
+        """Whether steps of the state that is called so leave from here."""
+        if not self.gathers:
+            return self.title == title
+        return (title in self.gathers) is not self.is_rest
 
     @property
     def hidden_text(self) -> str:

@@ -7,14 +7,13 @@ says is shown as text and never read as markup.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from quiesce.diagrams.compose import draw
 from quiesce.diagrams.dot import dot_of
-from quiesce.diagrams.escape import identifiers, one_line, xml_text
+from quiesce.diagrams.escape import one_line, xml_text
 from quiesce.diagrams.graphviz import draw_svg, has_dot
 from quiesce.diagrams.mermaid import render_mermaid
 from quiesce.diagrams.page_assets import SCRIPT, STYLE
@@ -24,6 +23,7 @@ from quiesce.diagrams.sequence_svg import sequence_svg
 from quiesce.diagrams.timeline import Lane, PhaseSpan, Stage, Timeline, timeline_of
 from quiesce.diagrams.timeline_svg import STAGE_COLORS
 from quiesce.diagrams.timeline_text import lane_times
+from quiesce.diagrams.way import with_way
 from quiesce.fsm.tables.transaction import TRANSACTION
 from quiesce.fsm.trace import TraceRecord
 
@@ -31,6 +31,8 @@ __all__ = ["run_page"]
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _JOURNAL: Final = ("#", "time", "machine", "participant", "step", "effects", "call", "reason")
+_NUMBERS: Final = 2
+"""How many columns of the journal are numbers; the page's script knows it too."""
 _MISSING_MAX: Final = 5
 
 
@@ -97,7 +99,8 @@ def _lanes(timeline: Timeline) -> Iterator[str]:
     yield f'<p class="legend">{"".join(keys)}</p>'
     yield '<p><input id="lane" placeholder="find a participant" aria-label="find a participant"></p>'
     yield '<div class="lanes">'
-    for lane in timeline.lanes:
+    # whoever was left closed must not be looked for among a thousand
+    for lane in sorted(timeline.lanes, key=lambda lane: not lane.is_closed):
         yield _lane(lane, timeline.duration_s)
     yield "</div>"
 
@@ -129,8 +132,9 @@ def _phases(timeline: Timeline) -> Iterator[str]:
 
 def _cards(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int]) -> Iterator[str]:
     """A table that becomes cards in a narrow window, where each value has its column's head before it."""
-    yield f'<div class="scroll"><table class="cards"><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
     kinds = [' class="number"' if place in numbers else "" for place in range(len(heads))]
+    first = "".join(f"<th{kind}>{head}</th>" for kind, head in zip(kinds, heads, strict=True))
+    yield f'<div class="scroll"><table class="cards"><tr>{first}</tr>'
     for row in rows:
         cells = (
             f'<td{kind} data-label="{head}">{xml_text(one_line(text))}</td>'
@@ -150,10 +154,10 @@ def _waited(phase: PhaseSpan) -> str:
 
 def _states(records: Sequence[RunRecord]) -> Iterator[str]:
     steps = [(now_s, one.trace) for now_s, one in since_begin(records) if one.trace.machine == TRANSACTION.name]
-    visited = {trace.target for _, trace in steps} | {trace.source for _, trace in steps}
     if has_dot():
+        drawing, taken = draw(TRANSACTION), [trace for _, trace in steps]
         yield '<input type="checkbox" class="zoom" id="zoom"> <label for="zoom">full size</label>'
-        yield f'<div class="scroll" tabindex="0">{_with_visited(draw_svg(dot_of(draw(TRANSACTION))), visited)}</div>'
+        yield f'<div class="scroll" tabindex="0">{with_way(draw_svg(dot_of(drawing)), drawing, taken)}</div>'
     else:
         yield '<p class="faint">The picture is drawn by the program dot (graphviz), which was not installed.</p>'
         yield f"<details><summary>As Mermaid</summary><pre>{xml_text(render_mermaid(TRANSACTION))}</pre></details>"
@@ -167,16 +171,6 @@ def _said(trace: TraceRecord) -> tuple[str, ...]:
     return trace.source, trace.event, trace.target, trace.reason
 
 
-def _with_visited(svg: str, visited: set[str]) -> str:
-    """Mark the states that the run went through: each is a group whose title is its name."""
-    names = identifiers(TRANSACTION.used_states())
-    for state, name in names.items():
-        if state.value in visited:
-            title = f"\n<title>{name}</title>"
-            svg = re.sub(rf'class="node([^"]*)">{title}', rf'class="node visited\1">{title}', svg)
-    return svg
-
-
 def _sequence(name: str, records: Sequence[RunRecord], roles: Mapping[str, str]) -> Iterator[str]:
     yield f'<div class="scroll" tabindex="0">{sequence_svg(run_sequence(name, records, roles=roles))}</div>'
 
@@ -187,7 +181,8 @@ def _journal(records: Sequence[RunRecord]) -> Iterator[str]:
     listed = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     find = '<input id="find" placeholder="find in the journal" aria-label="find in the journal">'
     yield f'<p>{find} <span id="count" class="faint"></span></p>'
-    heads = "".join(f"<th>{head}</th>" for head in _JOURNAL)
+    numbers = "".join(f'<th class="number">{head}</th>' for head in _JOURNAL[:_NUMBERS])
+    heads = numbers + "".join(f"<th>{head}</th>" for head in _JOURNAL[_NUMBERS:])
     grid = f'<table id="journal" class="cards"><thead><tr>{heads}</tr></thead><tbody></tbody></table>'
     yield f'<div class="scroll">{grid}</div>'
     yield '<p><button id="more" hidden>more</button></p>'

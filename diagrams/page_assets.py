@@ -29,7 +29,7 @@ body {{ margin: 0 auto; padding: 1rem; max-width: 75rem; background: var(--page)
 h1 {{ font-size: 1.35rem; margin: 0 0 .25rem }}
 h2 {{ font-size: 1.1rem; margin: 2rem 0 .5rem }}
 p {{ margin: .25rem 0 }}
-nav a {{ margin-right: 1rem }}
+nav a {{ display: inline-block; margin-right: 1rem }}
 a {{ color: var(--call) }}
 .faint {{ color: var(--faint) }}
 .scroll {{ overflow: auto; max-height: 85vh; border: 1px solid var(--rule); border-radius: 6px }}
@@ -39,7 +39,7 @@ table {{ border-collapse: collapse; width: 100%; font-size: .9rem }}
 th, td {{ text-align: left; vertical-align: top; padding: .2rem .5rem; border-bottom: 1px solid var(--rule) }}
 th {{ position: sticky; top: 0; background: var(--band) }}
 td:last-child {{ overflow-wrap: anywhere }}
-td.number {{ white-space: nowrap; text-align: right }}
+th.number, td.number {{ white-space: nowrap; text-align: right }}
 #journal td:nth-child(4) {{ overflow-wrap: anywhere; min-width: 7rem }}
 #journal td:nth-child(5) {{ font-weight: 600 }}
 input, button {{ font: inherit; color: inherit; background: var(--band); border: 1px solid var(--rule);
@@ -47,15 +47,15 @@ input, button {{ font: inherit; color: inherit; background: var(--band); border:
 .legend span {{ display: inline-block; margin-right: .9rem }}
 .legend i {{ display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin-right: .3rem }}
 .lanes {{ max-height: 85vh; overflow: auto; border: 1px solid var(--rule); border-radius: 6px; padding: .4rem .6rem }}
-.lane {{ display: grid; grid-template-columns: minmax(6rem, 16rem) 1fr minmax(0, 15rem); gap: 0 .6rem;
+.lane {{ display: grid; grid-template-columns: minmax(6rem, 16rem) 1fr minmax(0, 18rem); gap: 0 .6rem;
   align-items: center; padding: .15rem 0 }}
 .lane .when {{ font-size: .8rem; color: var(--faint) }}
 .bar {{ position: relative; height: .9rem; background: var(--band); border-radius: 2px; overflow: hidden }}
 .bar i {{ position: absolute; top: 0; bottom: 0; min-width: 1px }}
 pre {{ overflow: auto; max-height: 60vh; background: var(--band); padding: .6rem; border-radius: 6px;
   font-size: .8rem; overflow-wrap: normal }}
-.visited path, .visited polygon {{ stroke-width: 3.5px }}
-.node:not(.visited):not(.label):not(.start) {{ opacity: .55 }}
+.visited path, .node.visited polygon {{ stroke-width: 3.5px }}
+.node:not(.visited):not(.start), .edge:not(.visited):not(.start) {{ opacity: .55 }}
 {_stages(STAGE_COLORS)}
 @media (max-width: 40rem) {{
   body {{ padding: .7rem; font-size: 14px }}

@@ -14,6 +14,7 @@ from quiesce.diagrams import Annotations, Focus, Landmark, PathKind, UnknownStat
 from quiesce.diagrams.annotated import annotations_of
 from quiesce.diagrams.compose import GATHERED_MIN
 from quiesce.diagrams.drawing import Arrow, Change, Drawing
+from quiesce.diagrams.escape import display_name
 from quiesce.fsm.errors import DefinitionError
 from quiesce.fsm.rows import Row, Table
 from quiesce.fsm.tables.fence import FENCE, FenceVariant
@@ -244,6 +245,24 @@ def test_a_table_does_not_differ_from_itself() -> None:
     drawing = draw(RELEASE, against=RELEASE)
     assert {arrow.change for arrow in drawing.arrows} == {Change.SAME}
     assert not any(node.inside for node in drawing.nodes)
+
+
+@pytest.mark.parametrize("sheet", MACHINES, ids=lambda sheet: sheet.name)
+def test_an_arrow_leaves_the_boxes_of_those_states_alone_that_have_its_step(sheet: object) -> None:
+    """A box that stands for several states, or for all but some, stands for those from which its arrow leads."""
+    table = next(one.table for one in MACHINES if one is sheet)
+    assert table is not None
+    drawing = draw(table)
+    nodes = {node.name: node for node in drawing.nodes}
+    drawn = {
+        (display_name(state), arrow.target)
+        for arrow in drawing.arrows
+        for state in table.used_states()
+        if nodes[arrow.source].stands_for(display_name(state))
+    }
+    moving = [row for row in table.rows if row.source is not row.target]
+    names = {node.title: node.name for node in drawing.nodes if not node.gathers}
+    assert drawn == {(display_name(row.source), names[display_name(row.target)]) for row in moving}
 
 
 def test_five_hundred_states_are_drawn_whole() -> None:

@@ -11,7 +11,8 @@ import pytest
 from support.programs import CHROMIUM, DOT, needs, run_program
 from support.runs import cut, healed
 
-from quiesce.diagrams import run_page
+from quiesce.diagrams import RunRecord, run_page
+from quiesce.fsm.tables.transaction import TRANSACTION
 
 FLEET = ("main/policy", "main/agent", "main/tools")
 # what a browser is asked, after the page's own script has run; the answer stands in the title
@@ -51,6 +52,10 @@ window.addEventListener("load", () => {
     unnamed: cells.length - named,
     named,
     heads,
+    aslant: [...document.querySelectorAll(".cards th")].filter((head) => {
+      const below = head.closest("table").querySelector(`td:nth-child(${head.cellIndex + 1})`);
+      return getComputedStyle(head).textAlign !== getComputedStyle(below).textAlign;
+    }).length,
   });
   document.title = found;
   parent.postMessage(found, "*");
@@ -159,8 +164,8 @@ def test_without_dot_there_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_way_through_the_states_is_marked() -> None:
     """In the state diagram the states that the run went through are marked, and only these."""
     page = run_page("step-40", cut(FLEET))
-    marked = re.findall('class="node visited[^"]*">\n<title>(\\w+)</title>', page)
-    assert set(marked) == {
+    marked = re.findall('class="node[^"]* visited">\n<title>(\\w+)</title>', page)
+    assert {name for name in marked if not name.isdecimal()} == {
         "idle",
         "preflight",
         "draining",
@@ -172,6 +177,22 @@ def test_the_way_through_the_states_is_marked() -> None:
         "resuming",
         "resumed",
     }
+
+
+@needs(DOT)
+@pytest.mark.parametrize("records", [cut(FLEET), cut(FLEET, in_doubt="main/agent"), healed()])
+def test_the_arrows_that_were_taken_are_marked(records: list[RunRecord]) -> None:
+    """Each step to another state has its arrow marked, from its own box or from one that gathers it; no other has."""
+    steps = [one.trace for one in records if one.trace.machine == TRANSACTION.name]
+    page = run_page("step-40", records)
+    marked = re.findall('class="edge[^"]* visited">\n<title>([^<]+)</title>', page)
+    heads = dict(title.split("&#45;&gt;") for title in marked if not title.split("&#45;&gt;")[0].isdecimal())
+    tails = dict(title.split("&#45;&gt;")[::-1] for title in marked if title.split("&#45;&gt;")[0].isdecimal())
+    labels = re.findall('class="node label[^"]* visited">\n<title>(\\d+)</title>', page)
+    moves = {(step.source, step.target) for step in steps if step.source != step.target}
+    assert len(labels) == len(moves) == len(marked) // 2
+    assert set(tails) == {target for _, target in moves}
+    assert {source for source in heads if not source.startswith("any")} <= {source for source, _ in moves}
 
 
 @needs(CHROMIUM)
@@ -195,6 +216,7 @@ def test_every_value_has_its_head(tmp_path: Path, width: int, is_narrow: bool) -
     """Tables have heads in a wide window; on a phone, where they are cards, each value has its head before it."""
     found = probed(run_page("step-40", cut(FLEET)), tmp_path, width=width)
     assert found["heads"] == (0 if is_narrow else 3)
+    assert found["aslant"] == 0
     silent, told = ("unnamed", "named") if is_narrow else ("named", "unnamed")
     assert found[silent] == 0
     assert int(str(found[told])) > 100
@@ -209,6 +231,8 @@ def test_a_thousand_participants_fit_a_phone(tmp_path: Path) -> None:
     assert (found["lanes"], found["seen"]) == (1000, 1)
     assert found["wide"] == found["window"] == 360
     assert found["all"] == 200
+    # whoever was left closed stands first
+    assert re.findall('data-name="([^"]*)"', page)[0] == "main/agent_0500"
     assert len(page) < 4_000_000
 
 
