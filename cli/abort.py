@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from quiesce.cli.asked import asked
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.left_open import end
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.recovering import recovering
@@ -49,7 +50,7 @@ def _abort(
         settings = load_config(config)
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
-    result = run(lambda: _aborted(settings, wire_id), as_json=as_json)
+    result = run(lambda: _aborted(settings, wire_id), as_json=as_json, when_left=lambda: left_at_once(settings.root))
     left_open = [*_left_open(result, wire_id)]
     if not as_json:
         _show(result, wire_id, is_open=bool(left_open))

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from quiesce.cli.asked import asked
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened, patience_with_a_cut
 from quiesce.cli.output import counted, emit_json
 from quiesce.cli.progress import shown
@@ -73,6 +74,7 @@ def _checkpoint(
     result = run(
         lambda: _cut_or_asked(settings, named, kept, request_id, acknowledges=acknowledge_completed),
         as_json=as_json,
+        when_left=lambda: left_at_once(settings.root),
         patience=patience_with_a_cut(settings),
     )
     if as_json:

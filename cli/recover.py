@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from quiesce.cli.journals import looked_at, show_journals
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.output import ExitCode, fail
 from quiesce.cli.recovering import Recovery, account_of, emit_recovered, recovering
@@ -56,7 +57,10 @@ def _recover(
         fail_with(error, as_json=as_json)
     if dry_run:
         show_journals(run(lambda: looked_at(settings.root), as_json=as_json), as_json=as_json)
-    emit_recovered(run(lambda: _finished(settings, retries=retry), as_json=as_json), as_json=as_json)
+    recovery = run(
+        lambda: _finished(settings, retries=retry), as_json=as_json, when_left=lambda: left_at_once(settings.root)
+    )
+    emit_recovered(recovery, as_json=as_json)
 
 
 async def _finished(config: Config, *, retries: bool) -> Recovery:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, opened
 from quiesce.cli.output import emit_json
 from quiesce.cli.progress import shown
@@ -62,7 +63,11 @@ def _restore(
         SnapshotStore(settings.root).resolve(name)  # before anybody is called
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
-    result = run(lambda: _restored(settings, name, retries, if_failed), as_json=as_json)
+    result = run(
+        lambda: _restored(settings, name, retries, if_failed),
+        as_json=as_json,
+        when_left=lambda: left_at_once(settings.root),
+    )
     if as_json:
         emit_json({"ok": True, **result.to_json()})
     else:

@@ -6,13 +6,16 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
 from quiesce.cli.output import ExitCode, emit_json, fail
 from quiesce.cli.standard_output import told_if_possible
 from quiesce.fsm.errors import QuiesceError
+
+if TYPE_CHECKING:
+    from quiesce.cli.left_at_once import LeftAtOnce
 
 __all__ = ["Interrupted", "Patience", "fail_with", "run"]
 
@@ -37,13 +40,13 @@ def run(
     *,
     as_json: bool,
     when_ended: str = "everybody accepts work",
-    when_left: str = "left at once; somebody may still be closed: `quiesce recover` reopens them",
+    when_left: str | Callable[[], LeftAtOnce] = "left at once; somebody may still be closed: run `quiesce recover`",
     patience: Patience = Patience(),
 ) -> T:
     """Run ``work`` to its end and give its result.
 
     ``when_ended`` says how things are when it was interrupted and has ended well; work that knows more of that raises
-    Interrupted instead. ``when_left`` says so where it was left without its end.
+    Interrupted instead. ``when_left`` says so where it was left without its end, or finds it out then.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
     command at once. A signal of ``patience`` cancels it only if it has not ended by itself in that time, however often
@@ -54,7 +57,10 @@ def run(
     except asyncio.CancelledError:
         fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json)
     except KeyboardInterrupt:
-        fail(when_left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
+        if isinstance(when_left, str):
+            fail(when_left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
+        left = when_left()
+        fail(left.text, left.exit_code, as_json=as_json, type="Interrupted", unsettled=left.unsettled)
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
     except ExceptionGroup as group:
@@ -77,8 +83,15 @@ def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool)
     raise typer.Exit(exit_code_of(error))
 
 
+def _quiet_about_the_end(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What ends a task of a loop that is left at once is no fault of the program; everything else is told as ever."""
+    if not str(context.get("message", "")).startswith("unhandled exception during asyncio.run() shutdown"):
+        loop.default_exception_handler(context)
+
+
 async def _cancellable(work: Callable[[], Coroutine[Any, Any, T]], patience: Patience) -> T:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_quiet_about_the_end)
     task = asyncio.current_task()
     ask_at_once = tuple(number for number in _SIGNALS if number not in patience.signals)
 

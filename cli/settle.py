@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from quiesce.cli.asked import asked
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
 from quiesce.cli.recovering import Recovery, account_of, emit_recovered, recovering
 from quiesce.cli.running import fail_with, run
@@ -45,7 +46,10 @@ def _settle(
         settings = load_config(config)
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
-    emit_recovered(run(lambda: _settled(settings, give_up or []), as_json=as_json), as_json=as_json)
+    recovery = run(
+        lambda: _settled(settings, give_up or []), as_json=as_json, when_left=lambda: left_at_once(settings.root)
+    )
+    emit_recovered(recovery, as_json=as_json)
 
 
 async def _settled(config: Config, give_up: Sequence[str]) -> Recovery:

@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import signal
+from functools import partial
+from pathlib import Path
 
 import pytest
 import typer
 
+from quiesce.cli.left_at_once import left_at_once
 from quiesce.cli.running import Patience, run
 from quiesce.fsm.errors import QuiesceError
 from quiesce.participants.errors import ConfigurationError
@@ -102,6 +105,30 @@ def test_the_second_interrupt_leaves_at_once(capsys: pytest.CaptureFixture[str])
         run(work, as_json=False)
     assert exit_code(raised) == 3
     assert "somebody may still be closed" in capsys.readouterr().err
+
+
+def test_what_is_left_at_once_is_read_off_the_journals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nobody is held by them the exit code is 1; where they cannot be read it is 3, and nothing is claimed."""
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0)
+
+    unreadable = tmp_path / "unreadable"
+    (unreadable / ".quiesce").mkdir(parents=True)
+    (unreadable / ".quiesce" / "journal").write_text("")
+    for root, code, sentence in (
+        (tmp_path / "new", 1, "nobody is held"),
+        (unreadable, 3, "who is closed is not known"),
+    ):
+        with pytest.raises(typer.Exit) as raised:
+            run(work, as_json=False, when_left=partial(left_at_once, root))
+        assert exit_code(raised) == code
+        assert sentence in capsys.readouterr().err
 
 
 def test_an_error_after_a_signal_is_the_one_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:

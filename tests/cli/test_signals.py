@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -31,12 +32,23 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
 LAST_CUT = 'last_cut_signals = ["SIGTERM", "SIGUSR1"]\ngrace_s = {grace_s}'
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    """The command, as a process of its own."""
+def started(*arguments: str, messages: Path | None = None) -> subprocess.Popen[str]:
+    """The command, as a process of its own; its messages go into a file, if one is given."""
     environment = {**os.environ, TOKEN_VARIABLES[0]: TOKEN}
     command = [sys.executable, "-m", "quiesce.cli.main", *arguments, "--json"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    with contextlib.ExitStack() as stack:
+        errors = stack.enter_context(messages.open("w", encoding="utf-8")) if messages is not None else pipe
+        return subprocess.Popen(command, stdout=pipe, stderr=errors, text=True, env=environment)
+
+
+def interrupted_twice(child: subprocess.Popen[str], messages: Path) -> None:
+    """Ctrl-C, and once more when the first one was heard: two at once are one."""
+    child.send_signal(INT)
+    until_s = time.monotonic() + PATIENCE_S
+    while "ending well" not in messages.read_text(encoding="utf-8") and time.monotonic() < until_s:
+        time.sleep(0.01)
+    child.send_signal(INT)
 
 
 def reached(child: subprocess.Popen[str], root: Path, target: str, *, of: str = "*") -> None:
@@ -54,8 +66,8 @@ def reached(child: subprocess.Popen[str], root: Path, target: str, *, of: str = 
 def ended(child: subprocess.Popen[str]) -> tuple[int, Mapping[str, Any], str]:
     """The exit code, the JSON object on the last line, and the messages."""
     out, err = child.communicate(timeout=PATIENCE_S)
-    assert "Traceback" not in err
-    return child.returncode, json.loads(out.splitlines()[-1]), err
+    assert "Traceback" not in (err or "")
+    return child.returncode, json.loads(out.splitlines()[-1]), err or ""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +84,17 @@ def idle() -> Iterator[Deployment]:
     """Servers on which nothing runs."""
     with deployment(latency_s=0) as here:
         yield here
+
+
+@pytest.fixture
+def saved(tmp_path: Path, quiesce: Command) -> Path:
+    """A root with a snapshot of one rollout, called ``a``."""
+    with deployment(latency_s=0.2) as here:
+        config = here.write_config(tmp_path)
+        here.run("live", turns=20)
+        here.arrivals.wait(Role.RESOURCES, "/append", times=2)
+        assert quiesce("checkpoint", "--label", "a", "--config", str(config)).exit_code == 0
+    return tmp_path
 
 
 def states(root: Path) -> list[SnapshotState]:
@@ -109,20 +132,90 @@ def test_a_drain_that_cannot_end_in_the_grace_is_undone_within_it(
     assert servers.phases() == {"idle"}
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_the_next_controller_reopens_everybody(
-    servers: Deployment, tmp_path: Path, quiesce: Command
+class Barred(threading.Event):
+    """A server at which calls of one kind wait until this is set; ``came`` says that one does.
+
+    The first one passes: whoever opens a controller reads everybody once, and knocks once at every route.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, role: Role, path: str) -> None:
+        super().__init__()
+        self.came = threading.Event()
+        noting = Arrivals.noting
+        passed: list[str] = []
+
+        def barred(arrivals: Arrivals, here: Role, app: ASGIApp) -> ASGIApp:
+            noted = noting(arrivals, here, app)
+
+            async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+                if here is role and str(scope.get("path", "")).endswith(path):
+                    if passed:
+                        self.came.set()
+                        assert await asyncio.to_thread(self.wait, PATIENCE_S)
+                    passed.append(path)
+                await noted(scope, receive, send)
+
+            return waiting
+
+        monkeypatch.setattr(Arrivals, "noting", barred)
+
+
+def test_a_second_ctrl_c_at_a_cut_leaves_at_once_and_names_who_is_closed(
+    tmp_path: Path, quiesce: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 3, and the journal knows who is owed what."""
-    config = servers.write_config(tmp_path)
-    child = started("checkpoint", "--label", "a", "--config", str(config))
-    reached(child, root_of(config), "draining")
-    child.send_signal(INT)
-    child.send_signal(INT)
-    code, said, _ = ended(child)
-    # the first one may have been enough by the time the second one comes
-    assert (code, said["type"]) in ((3, "Interrupted"), (1, "Interrupted"))
-    assert quiesce("abort", "--config", str(config)).exit_code == 0
-    assert servers.phases() == {"idle"}
+    """Exit 3, who may be closed and what reopens them; also where the recovery of that is left in the same way."""
+    resumes = Barred(monkeypatch, Role.POLICY, "/resume")
+    messages = tmp_path / "messages"
+    with deployment(latency_s=300) as here:
+        here.run("slow", turns=1)
+        here.arrivals.wait(Role.POLICY, "/v1/responses")
+        config = here.write_config(tmp_path)
+        for arguments in (("checkpoint", "--label", "a"), ("recover",)):
+            child = started(*arguments, "--config", str(config), messages=messages)
+            if arguments == ("recover",):
+                assert resumes.came.wait(PATIENCE_S)
+            else:
+                reached(child, root_of(config), "draining")
+            interrupted_twice(child, messages)
+            code, said, _ = ended(child)
+            err = messages.read_text(encoding="utf-8")
+            assert (code, said["type"]) == (3, "Interrupted"), err
+            (left,) = said["unsettled"]
+            assert (left["kind"], "main/policy_model" in left["touched"]) == ("cut", True)
+            assert "closed: `quiesce recover` reopens them" in err
+            assert "Traceback" not in err
+            resumes.came.clear()
+        resumes.set()
+        assert quiesce("recover", "--config", str(config)).exit_code == 0
+        assert here.phases() == {"idle"}
+
+
+def test_a_second_ctrl_c_at_a_restore_says_how_to_go_on(
+    saved: Path, quiesce: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is held closed and not reopened by a recovery: the message names its retry and its abort."""
+    came, gate = threading.Event(), threading.Event()
+
+    async def restore_slowly(_tools: Tools, _attempt: AttemptId, _state: Mapping[str, object]) -> None:
+        came.set()
+        assert await asyncio.to_thread(gate.wait, PATIENCE_S)
+
+    monkeypatch.setattr(Tools, "restore", restore_slowly)
+    with deployment(latency_s=0) as here:
+        config = here.write_config(saved)
+        child = started("restore", "a", "--config", str(config))
+        assert came.wait(PATIENCE_S)
+        child.send_signal(INT)
+        reached(child, root_of(config), "restore_failed", of="restore-*")
+        child.send_signal(INT)
+        code, said, err = ended(child)
+        gate.set()
+        assert (code, said["type"]) == (3, "Interrupted"), err
+        (left,) = said["unsettled"]
+        assert (left["kind"], "main/policy_model" in left["touched"]) == ("restore", True)
+        assert "`quiesce recover --retry`" in err
+        assert f"`quiesce abort {left['wire_id']}`" in err
+        assert "reopens them" not in err
 
 
 @pytest.mark.parametrize(
@@ -159,17 +252,6 @@ def test_an_announced_end_lets_a_cut_be_finished(idle: Deployment, tmp_path: Pat
     assert idle.phases() == {"idle"}
 
 
-@pytest.fixture
-def saved(tmp_path: Path, quiesce: Command) -> Path:
-    """A root with a snapshot of one rollout, called ``a``."""
-    with deployment(latency_s=0.2) as here:
-        config = here.write_config(tmp_path)
-        here.run("live", turns=20)
-        here.arrivals.wait(Role.RESOURCES, "/append", times=2)
-        assert quiesce("checkpoint", "--label", "a", "--config", str(config)).exit_code == 0
-    return tmp_path
-
-
 def test_a_restore_that_is_interrupted_is_held_closed(
     quiesce: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,28 +285,15 @@ def test_a_restore_that_is_interrupted_before_anybody_is_called_leaves_nothing(
     quiesce: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was only looked who is there: nobody was closed, nobody must be restarted, and nothing is left to abort."""
-    gate = threading.Event()
-    noting = Arrivals.noting
-
-    def held_back(arrivals: Arrivals, role: Role, app: ASGIApp) -> ASGIApp:
-        noted = noting(arrivals, role, app)
-
-        async def held(scope: Scope, receive: Receive, send: Send) -> None:
-            if role is Role.RESOURCES and any(root.glob(".quiesce/journal/restore-*")):
-                assert await asyncio.to_thread(gate.wait, PATIENCE_S)
-            await noted(scope, receive, send)
-
-        return held
-
-    monkeypatch.setattr(Arrivals, "noting", held_back)
     root = saved / "root"
+    readings = Barred(monkeypatch, Role.RESOURCES, "/capabilities")
     with deployment(latency_s=0) as here:
         config = here.write_config(saved)
         child = started("restore", "a", "--config", str(config))
         reached(child, root, "preflight", of="restore-*")
         child.send_signal(TERM)
         reached(child, root, "aborted", of="restore-*")
-        gate.set()
+        readings.set()
         code, said, err = ended(child)
         assert (code, said["type"]) == (1, "Interrupted"), err
         assert here.phases() == {"idle"}
