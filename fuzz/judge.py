@@ -159,17 +159,17 @@ class Judge:
         if not holds:
             self._break(RULE_BY_ID[rule_id], expected, got, explained=explained)
 
-    def sound(self, seen: Seen, number: int | None = None) -> bool:
+    def sound(self, seen: Seen, asked: str, number: int | None = None) -> bool:
         """Whether a reply to a valid call with the right bearer is one that a participant can have given.
 
-        ``number``: of a call that the fence decides.
+        ``asked``: what was sent, in words; ``number``: of a call that the fence decides.
         """
         status, got = seen.status, str(seen)
         kinds = (
             ("reply.crash", status >= CRASHES_FROM and status not in MISSING, "no server error"),
             ("routes.present", status in MISSING, "the route"),
             ("bearer.accepted", status in {UNAUTHORIZED, FORBIDDEN}, "not refused as unauthorized"),
-            ("request.accepted", status == INVALID, "not refused as malformed"),
+            ("request.accepted", status == INVALID, f"not refused as malformed: {asked}"),
         )
         for rule_id, is_so, expected in kinds:
             self._check(rule_id, holds=not is_so, expected=expected, got=got, explained=self._is_recorded_crash(number))

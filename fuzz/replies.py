@@ -59,7 +59,7 @@ class Replies:
         ``overtaken``: another call was sent before the reply was read, so that it may tell of what held before that.
         """
         judge, operation = self._judge, call.asked.step.operation
-        if not judge.sound(seen, call.number):
+        if not judge.sound(seen, call.asked.sent, call.number):
             if operation in _FENCING:  # it may have acted all the same
                 self._surroundings.perhaps_fenced.add(call.asked.step.attempt)
             if operation in _READS:
@@ -105,7 +105,7 @@ class Replies:
 
     def acknowledged(self, call: Call, seen: Seen) -> None:
         """Judge the reply to an acknowledgement, which no fence decides (wire-protocol 2.15)."""
-        if not self._judge.sound(seen):
+        if not self._judge.sound(seen, call.asked.sent):
             return
         self._shaped(call.asked.route, seen)
         step, account = call.asked.step, self._account
@@ -127,7 +127,7 @@ class Replies:
 
     def renewed(self, call: Call, seen: Seen) -> None:
         """Judge the reply to the renewal of a lease (docs/leases.md), which moves no fence."""
-        if not self._judge.sound(seen):
+        if not self._judge.sound(seen, call.asked.sent):
             return
         self._shaped(call.asked.route, seen)
         step = call.asked.step

@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import urlencode
 
 from quiesce.fuzz.spoiled import spoiling_of
 from quiesce.fuzz.steps import EARLIER_ID, CallStep, Deadline, Operation, Receipt, Roots
 from quiesce.fuzz.subject import Subject
 from quiesce.participants.dialects.gym_a.routes import Route
 from quiesce.participants.errors import ConfigurationError
+from quiesce.participants.excerpts import printable
 from quiesce.participants.identity import AttemptId
 from quiesce.transport.port import ControlRequest
 
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 REPLY_BODY_CAP: Final = 2**20
+SENT_CHARS_MAX: Final = 600
 OWN_NAMES: Final = "fuzz-"
 """How the name of everything begins that the fuzzer makes on a participant."""
 ANSWER_S: Final = 10.0
@@ -160,6 +163,13 @@ class Asked:
 
     def __str__(self) -> str:
         return f"{self.route.method} {self.route.path}"
+
+    @property
+    def sent(self) -> str:
+        """What went over the wire, for whoever has to find out why it was not understood."""
+        query = "?" + urlencode(self.request.query) if self.request.query else ""
+        body = "" if self.request.body is None else f" {self.request.body.decode(errors='replace')}"
+        return printable(f"{self}{query}{body}", SENT_CHARS_MAX)
 
 
 class Wording:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -13,9 +14,11 @@ from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.in_kit import examine_kit, kit_source
 from quiesce.fuzz.junit import junit_text
+from quiesce.fuzz.kit import build_kit_server
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile, Severity
 from quiesce.fuzz.traffic import no_traffic
+from quiesce.participants.server.answers import Receive, Scope, Send
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +103,19 @@ def test_a_warning_is_no_error(reports: list[ParticipantReport]) -> None:
     warnings = [found for found in reports[0].violations if found.rule.severity is Severity.WARNING]
     assert warnings
     assert not any(found.is_error for found in warnings)
+
+
+def test_a_valid_call_that_is_not_understood_is_shown_as_it_was_sent() -> None:
+    """Whoever has to find out why sees its route and its body, with letters for the names of that run."""
+    kit = build_kit_server(Role.RESOURCES).app
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = str(scope.get("path", "")).endswith("/resources-checkpoint/commit")
+        await (always(422, b'{"detail":"bad"}') if refused else kit)(scope, receive, send)
+
+    report = examine_kit(lambda _clock: app, traffic=no_traffic, calls_max=200)
+    [found] = [violation for violation in report.errors if violation.rule.id == "request.accepted"]
+    route = "POST /ng-control/v1/resources-checkpoint/commit"
+    body = r'{"checkpoint_id": "a", "deadline_ts": [0-9.]+, "checkpoint_dir": "d1"}'
+    assert re.fullmatch(f"not refused as malformed: {route} {body}", found.expected), found.expected
+    assert found.got == '422 {"detail":"bad"}'
