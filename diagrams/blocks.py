@@ -39,6 +39,8 @@ _LANGUAGES: Final = {
     Format.PROMELA: "promela",
 }
 _TICKS_MIN: Final = 3
+_BYTE_ORDER: Final = "\ufeff"
+"""What some editors begin a file with; it is no part of the first line."""
 
 
 class BlockFault(QuiesceError):
@@ -72,9 +74,9 @@ def update_blocks(text: str) -> tuple[str, int]:
     Raises:
         BlockFault: a block is not closed, names what is not there, or asks for PNG; the text names its line.
     """
-    found: list[str] = []
+    found = [_BYTE_ORDER] if text.startswith(_BYTE_ORDER) else []
     count = 0
-    lines = iter(enumerate(text.splitlines(keepends=True), start=1))
+    lines = iter(enumerate(text.removeprefix(_BYTE_ORDER).splitlines(keepends=True), start=1))
     fence = ""
     for number, line in lines:
         found.append(line)

@@ -58,6 +58,12 @@ def test_line_ends_are_kept() -> None:
     assert text.count("\n") == text.count("\r\n") > 5
 
 
+def test_a_byte_order_mark_stays_first() -> None:
+    """A document that an editor has begun with one may begin with a block, and keeps it."""
+    plain = document("release")
+    assert update_blocks(f"\ufeff{plain}") == (f"\ufeff{update_blocks(plain)[0]}", 1)
+
+
 def test_a_mark_inside_of_code_is_none() -> None:
     """A document may show how a block is written without having one."""
     for fence in ("```", "~~~~", "   ```"):

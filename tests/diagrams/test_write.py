@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from quiesce.diagrams import (
     find_sheet,
     pages,
     pictures,
+    replace_file,
     sheets,
     write_all,
 )
@@ -132,6 +134,44 @@ def test_a_full_disk_leaves_the_old_file(folder: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="No space left"):
         write_all(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    """The file that it leads to is replaced, in its own folder, and nothing else is left in either."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("old")
+    link = tmp_path / "page.md"
+    link.symlink_to("docs/page.md")
+    replace_file(link, b"new")
+    assert link.is_symlink()
+    assert (tmp_path / "docs" / "page.md").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["docs", "page.md", "page.md"]
+
+
+def test_a_file_that_is_read_only_is_refused(tmp_path: Path) -> None:
+    """Also where its folder may be written, and whoever asks is the superuser."""
+    page = tmp_path / "page.md"
+    page.write_text("old")
+    page.chmod(0o444)
+    with pytest.raises(PermissionError, match="read-only"):
+        replace_file(page, b"new")
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
+    """A pipe gets the contents and stays a pipe; a folder is refused."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        replace_file(pipe, b"new")
+        assert os.read(reading, 10) == b"new"
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path, b"new")
 
 
 def test_a_machine_is_found_however_it_is_written() -> None:
