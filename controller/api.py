@@ -201,6 +201,7 @@ class Controller:
         if self._tenure is not None:
             raise ConfigurationError("the controller is open already")
         self._begin_anew()
+        self._recovered, self._unread = (), ()
         if self.config.enabled and self._given_transport is None:
             await note_without_token(self._tokens)  # what is no token is refused before anything else is tried
         await asyncio.to_thread(self.store.prepare)
@@ -208,13 +209,16 @@ class Controller:
         try:
             if self.config.enabled or await asyncio.to_thread(self._holds_somebody):
                 self._connect()
-                finishing = recover_all(self._opening(), self._addresses, only=only)
-                self._recovered, self._unread = await finish_first(finishing)
-                for recovered in self._recovered:
-                    await self._keep(recovered.phased)
+                await finish_first(self._finish_what_was_left(only))
         except BaseException:
             await finish_first(self.close())
             raise
+
+    async def _finish_what_was_left(self, only: str | None) -> None:
+        """To its end, also for a caller who is gone: whoever is told that it was interrupted must hear what is open."""
+        self._recovered, self._unread = await recover_all(self._opening(), self._addresses, only=only)
+        for recovered in self._recovered:
+            await self._keep(recovered.phased)
 
     def _holds_somebody(self) -> bool:
         """Whether an earlier run may have left somebody paused: whoever switches it off does not mean those."""

@@ -10,7 +10,7 @@ import pytest
 from support.crashes import VARIANTS, build, scene
 from support.fleet import Fleet
 from support.virtual_loop import virtual_time
-from support.wiretap import Wiretap
+from support.wiretap import TappedCall, Wiretap
 
 from quiesce.controller import Controller
 from quiesce.controller.files import LocalFiles
@@ -20,6 +20,7 @@ from quiesce.controller.journal_lines import TakenOverLine
 from quiesce.controller.recovery import Account, account_of, find_unfinished, has_ended
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import ParticipantKey
+from quiesce.transport.port import ControlReply
 
 FILES: Final = LocalFiles()
 EVERYBODY: Final = {ParticipantKey("main", name) for name in ("policy", "agent", "tools")}
@@ -192,3 +193,27 @@ async def test_every_step_of_every_machine_is_in_the_journal(tmp_path: Path) -> 
     assert [saved.time_ts for saved in records] == sorted(saved.time_ts for saved in records)
     answers = [saved for saved in records if saved.event in ("cut_reached", "exported", "opened")]
     assert {(saved.call, saved.reply) for saved in answers} >= {("export", "exported"), ("release", "released")}
+
+
+@virtual_time
+async def test_whoever_interrupts_a_recovery_hears_what_it_could_not_settle(tmp_path: Path) -> None:
+    """It is finished although its caller is gone; what it found, and who is in doubt, is told as after any other."""
+    fleet = Fleet()
+    journal = await left(fleet.controller(tmp_path))
+    called = asyncio.Event()
+
+    def broken(call: TappedCall) -> ControlReply | None:
+        if call.site.participant != "main/policy":
+            return None
+        called.set()
+        return ControlReply(500, {}, b"")
+
+    controller = fleet.controller(tmp_path, transport=Wiretap(fleet.transport(), instead=broken))
+    recovering = asyncio.ensure_future(controller.recover())
+    await called.wait()
+    recovering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await recovering
+    (found,) = controller.recovered
+    assert (found.account.wire_id, found.is_settled) == (journal.stem, False)
+    assert "main/policy" in found.what
