@@ -137,7 +137,7 @@ def test_who_cannot_be_reached_is_in_doubt_until_it_is_given_up(
 
 
 def test_a_restore_that_was_broken_off_is_held_until_it_is_retried(quiesce: Command, tmp_path: Path) -> None:
-    """Exit code 3 and everybody closed; retried under its own id by another program, everybody goes on."""
+    """Exit code 3 and everybody closed, also by a retry that fails; by one that does not everybody goes on."""
 
     async def leave_restoring(config: Path) -> None:
         controller = Controller(load_config(config), tokens=StaticTokenProvider(TOKEN))
@@ -159,6 +159,14 @@ def test_a_restore_that_was_broken_off_is_held_until_it_is_retried(quiesce: Comm
         assert held.exit_code == 3
         (told,) = last_object(held)["transactions"]
         assert (told["kind"], told["state"], told["settled"]) == ("restore", "restore_failed", False)
+        assert servers.phases() == {"idle", "restored_paused"}
+        away = tmp_path / "away.toml"
+        away.write_text(path.read_text().replace(servers.urls[Role.RESOURCES], f"http://127.0.0.1:{closed_port()}"))
+        failed = quiesce("recover", "--retry", "--config", str(away), "--json")
+        assert failed.exit_code == 3
+        (told,) = last_object(failed)["transactions"]
+        assert (told["state"], told["settled"]) == ("restore_failed", False)
+        assert "Failed: main/tools" in told["problem"]
         assert servers.phases() == {"idle", "restored_paused"}
         retried = quiesce("recover", "--retry", *config)
         assert retried.exit_code == 0, retried.stderr
