@@ -52,6 +52,7 @@ window.addEventListener("load", () => {
     unnamed: cells.length - named,
     named,
     heads,
+    torn: [...document.querySelectorAll("nav a")].filter((one) => one.getClientRects().length > 1).length,
     aslant: [...document.querySelectorAll(".cards th")].filter((head) => {
       const below = head.closest("table").querySelector(`td:nth-child(${head.cellIndex + 1})`);
       return getComputedStyle(head).textAlign !== getComputedStyle(below).textAlign;
@@ -205,6 +206,7 @@ def test_a_browser_shows_it(tmp_path: Path, width: int, dark: bool) -> None:  # 
     assert found["wide"] == found["window"] == width
     assert found["page"] == ("rgb(27, 28, 31)" if dark else "rgb(255, 255, 255)")
     assert (found["lanes"], found["seen"]) == (3, 1)
+    assert found["torn"] == 0
     records = len(cut(FLEET))
     assert (found["all"], found["count"]) == (records, f"{found['some']} of {found['some']} records")
     assert 0 < int(str(found["some"])) < records
