@@ -57,6 +57,13 @@ pre {{ overflow: auto; max-height: 60vh; background: var(--band); padding: .6rem
 .visited path, .node.visited polygon {{ stroke-width: 3.5px }}
 .node:not(.visited):not(.start), .edge:not(.visited):not(.start) {{ opacity: .55 }}
 {_stages(STAGE_COLORS)}
+@media (scripting: none) {{ input:not(.zoom) {{ display: none }} }}
+@media print {{
+  .scroll, .lanes {{ max-height: none; overflow: visible }}
+  .scroll svg {{ max-width: 100% }}
+  .bar, .legend i {{ print-color-adjust: exact }}
+  nav, input, button, label {{ display: none }}
+}}
 @media (max-width: 40rem) {{
   body {{ padding: .7rem; font-size: 14px }}
   .lane {{ grid-template-columns: minmax(0, 1fr); padding: .3rem 0 }}

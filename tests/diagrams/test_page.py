@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.programs import CHROMIUM, DOT, needs, run_program
+from support.programs import CHROMIUM, DOT, HEADLESS, needs, run_program
 from support.runs import cut, healed
 
 from quiesce.diagrams import RunRecord, run_page
@@ -236,6 +236,22 @@ def test_a_thousand_participants_fit_a_phone(tmp_path: Path) -> None:
     # whoever was left closed stands first
     assert re.findall('data-name="([^"]*)"', page)[0] == "main/agent_0500"
     assert len(page) < 4_000_000
+
+
+@needs(CHROMIUM)
+def test_on_paper_nobody_is_left_out(tmp_path: Path) -> None:
+    """What is scrolled on a screen is printed whole: three hundred lanes take more pages than three."""
+    pages = []
+    for count in (3, 300):
+        path, printed = tmp_path / "page.html", tmp_path / f"{count}.pdf"
+        lanes = [f"main/agent_{number:04}" for number in range(count)]
+        path.write_text(run_page("step-40", cut(lanes)), encoding="utf-8")
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        run_program(CHROMIUM, *HEADLESS[:-1], profile, f"--print-to-pdf={printed}", path.as_uri())
+        pages.append(len(re.findall(rb"/Type /Page\b", printed.read_bytes())))
+    few, many = pages
+    assert few > 0
+    assert many - few > 5
 
 
 @needs(CHROMIUM)
