@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from quiesce.fsm.fence import FenceState
-from quiesce.fsm.tables.fence import FencePhase
+from quiesce.fsm.tables.fence import ARRIVALS, FenceEvent, FencePhase
 from quiesce.fuzz.findings import Finding
 from quiesce.fuzz.matching import expectations, is_replay, matches
 from quiesce.fuzz.rulebook import RULE_BY_ID, rule_of_row
@@ -28,6 +28,9 @@ FORBIDDEN: Final = 403
 MISSING: Final = frozenset({404, 405, 501})
 INVALID: Final = 422
 CRASHES_FROM: Final = 500
+_IN_VAIN: Final = frozenset(
+    {FenceEvent.PREPARE_INCOMPLETE, FenceEvent.PREPARE_FAILED, FenceEvent.COMMIT_FAILED, FenceEvent.RESTORE_FAILED}
+)
 _MADE_TO_WAIT: Final = frozenset({"join_running", "wait_for_running"})
 
 
@@ -60,6 +63,7 @@ class Judge:
         self._unnamed = unnamed
         self._answered: tuple[Due, ...] = ()
         self._stood: tuple[FencePhase, str | None] | None = None
+        self._surely_taken: FenceRow | None = None
         self.strict = Belief(subject.oracle, worlds)
         self.recorded = Belief(subject.recorded, worlds) if profile is Profile.GYM_A else None
         self.finding: Finding | None = None
@@ -128,6 +132,8 @@ class Judge:
             culprit = self._culprit(before, moved=self._stood not in {None, (phase, active)})
             self._break_fence(culprit, expected, _stance(phase, active), explained=explained)
         self._stood = (phase, active)
+        taken = {world.last for world in self.strict.worlds}
+        self._surely_taken = taken.pop() if len(taken) == 1 else None
 
     def admission(self, *, closed: bool, got: str) -> None:
         """New work was admitted, or refused because admission is closed."""
@@ -230,11 +236,15 @@ class Judge:
     def _culprit(self, before: tuple[World, ...], *, moved: bool) -> FenceRow | None:
         """The row whose consequence is missing: that of the answer just given, else the newest that was taken.
 
-        An answer that should have changed nothing is not to blame where nothing has changed.
+        An answer that should have changed nothing is not to blame where nothing has changed, nor where an operation
+        may have ended by itself since the participant was looked at last; rather in vain than as it was meant to.
         """
-        answered = [due.row for due in self._answered if moved or moves(due.row)]
+        moving = [due.row for due in self._answered if moves(due.row)]
+        answered = [due.row for due in self._answered if moved]
         taken = [world.last for world in before if world.last is not None]
-        return next(iter((*reversed(answered), *reversed(taken))), None)
+        ended = [row for row in taken if row.event not in ARRIVALS and row != self._surely_taken]
+        ended.sort(key=lambda row: row.event not in _IN_VAIN)
+        return next(iter((*reversed(moving), *ended, *reversed(answered), *reversed(taken))), None)
 
     def _break_fence(self, row: FenceRow | None, expected: str, got: str, *, explained: bool) -> None:
         rule = RULE_BY_ID["fence.wrong-phase"] if row is None else rule_of_row(self._subject.role, row)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.virtual_loop import virtual_time
 
+from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.arriving import arrive
 from quiesce.fuzz.bearers import FuzzedTokens
@@ -20,6 +21,7 @@ from quiesce.fuzz.options import Options
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.replaying import replay_at
 from quiesce.fuzz.replays import Answered, parse_replay, replay_text
+from quiesce.fuzz.rules import Profile
 from quiesce.fuzz.run import Run
 from quiesce.fuzz.steps import parse_step
 from quiesce.fuzz.traffic import kit_traffic
@@ -115,7 +117,7 @@ async def test_a_prepare_behind_its_deadline_is_still_refused() -> None:
     clock = VirtualClock()
     app = Forgiving(build_kit_server(Role.POLICY, clock=clock).app, clock)
     episode = await run(app, clock, "prepare a deadline=past")
-    assert episode.finding is not None
+    assert episode.finding is not None, [str(line) for line in episode.trace]
     assert episode.finding.rule.id == "fence.past-deadline"
 
 
@@ -214,3 +216,25 @@ async def test_a_replay_that_meets_another_situation_clears_nobody(work_s: float
     found = await replay_at(KIT_ORIGIN, transport, clock, replace(OPTIONS, nonce="two"), other)
     assert "did not come up" in found.unchecked
     await transport.aclose()
+
+
+@virtual_time
+async def test_what_ends_by_itself_is_not_laid_to_a_refused_call_that_was_under_way_then() -> None:
+    """A recorded agent forgets an incomplete prepare at its deadline; a used-up id that is refused did not do that."""
+    clock = VirtualClock()
+    kit = build_kit_server(Role.AGENT, FenceVariant.GYM_A_SINGLE, clock=clock).app
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if str(scope.get("path", "")).endswith("/retire"):
+            await clock.sleep(DURATIONS.short_s + DURATIONS.prompt_s / 2)
+        await kit(scope, receive, send)
+
+    transport = AsgiTransport({KIT_ORIGIN: slow}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
+    _, place = await arrive(KIT_ORIGIN, Line(transport, clock), replace(OPTIONS, profile=Profile.GYM_A))
+    assert place is not None
+    lines = ("work begin p", "resume b", "prepare a deadline=short send=leave", "retire b p")
+    episode = await Run(place, tuple(map(parse_step, lines))).execute()
+    await transport.aclose()
+    assert episode.finding is not None, [str(line) for line in episode.trace]
+    assert episode.finding.rule.id == "fence.incomplete-prepare", str(episode.finding)
+    assert episode.finding.known == "incomplete-prepare-forgotten"
