@@ -207,6 +207,23 @@ def test_under_their_own_profile_known_deviations_are_no_failure(quiesce: Comman
     assert "known as resume-from-idle-refused" in result.stderr
 
 
+def test_by_default_options_every_deviation_that_needs_no_work_is_found_and_known_by_name(
+    quiesce: Command, coordinator: str
+) -> None:
+    """Over HTTP, with nothing asked for but the pace, by either measure."""
+    found = {}
+    for profile in ("strict", "gym-a"):
+        result = quiesce("fuzz", coordinator, "--rate=100000", f"--profile={profile}", "--json")
+        [found[profile]] = last_object(result)["participants"]
+        assert result.exit_code == (1 if profile == "strict" else 0), result.output
+    broken, known = (
+        {violation["rule"] for violation in found[profile]["violations"]} for profile in ("strict", "gym-a")
+    )
+    assert broken == known == {"routes.present", "fence.resume-from-idle", "fence.past-deadline"}
+    assert all(violation["known"] for violation in found["gym-a"]["violations"])
+    assert all(len(violation["calls"]) <= 8 for violation in found["strict"]["violations"])
+
+
 def test_live_work_is_left_alone_unless_told(quiesce: Command) -> None:
     """A server that works for somebody is not tested; with leave it is, and the work goes on to its end."""
     begun, may_end, has_ended = Event(), Event(), Event()
