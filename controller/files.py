@@ -2,7 +2,8 @@
 
 Everything here is synchronous and keeps no state; a caller on an event loop goes through ``asyncio.to_thread``. Links
 are never followed below the root of the checkpoints: a link that a participant or anybody else has put there is seen
-as a link (:attr:`FileKind.LINK`) and refused by whoever meets it. Operations raise plain ``OSError``;
+as a link (:attr:`FileKind.LINK`) and refused by whoever meets it. The root itself, and what stands above it, may be a
+link; it is followed by whoever asks for that (:func:`reached`). Operations raise plain ``OSError``;
 :func:`storage_errors` turns those into :class:`~quiesce.controller.errors.StorageFailed`.
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "WritableFile",
     "hash_file",
     "make_directories",
+    "reached",
     "remove_tree",
     "storage_errors",
     "walk",
@@ -216,11 +218,14 @@ def make_directories(files: FileSystem, path: Path) -> None:
     """Make a directory and those above it that are missing, and make their names durable.
 
     Raises:
-        OSError: also when something that is no directory stands in the way (``ENOTDIR``).
+        OSError: also when something that is no directory stands in the way (``ENOTDIR``), or a link that leads nowhere.
     """
     found = files.status(path)
     if found is not None:
-        if found.kind is FileKind.LINK or found.kind is FileKind.DIRECTORY:
+        if found.kind is FileKind.LINK:
+            reached(files, path)
+            return
+        if found.kind is FileKind.DIRECTORY:
             return
         raise NotADirectoryError(errno.ENOTDIR, f"{path} is a {found.kind.value}, not a directory", str(path))
     if path.parent != path:
@@ -229,7 +234,24 @@ def make_directories(files: FileSystem, path: Path) -> None:
         files.make_directory(path)
     except FileExistsError:
         return  # another process made it first; a file in its place shows at the first use
-    files.sync_directory(path.parent)
+    files.sync_directory(reached(files, path.parent))
+
+
+def reached(files: FileSystem, path: Path) -> Path:
+    """A directory itself, or the one that a link in its place stands for: a link has no names that could be synced.
+
+    Raises:
+        OSError: the link leads nowhere (``ENOENT``), or in a circle (``ELOOP``).
+    """
+    found = files.status(path)
+    if found is None or found.kind is not FileKind.LINK:
+        return path
+    try:
+        return Path(os.path.realpath(path, strict=True))
+    except FileNotFoundError:
+        target = os.path.realpath(path)
+        words = f"{path} is a link to {target}, and nothing stands there"
+        raise FileNotFoundError(errno.ENOENT, words, str(path)) from None
 
 
 def write_durably(files: FileSystem, path: Path, content: bytes) -> None:

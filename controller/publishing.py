@@ -6,7 +6,7 @@ import errno
 from typing import Final
 
 from quiesce.controller.errors import PublishUncertain, StorageFailed
-from quiesce.controller.files import FileSystem, storage_errors, write_durably
+from quiesce.controller.files import FileSystem, reached, storage_errors, write_durably
 from quiesce.controller.root_layout import DEPLOYMENTS, SNAPSHOT_MANIFEST, RootLayout
 from quiesce.controller.staging import Staged
 from quiesce.controller.verification import check_contents
@@ -107,7 +107,7 @@ def _make_durable(files: FileSystem, layout: RootLayout, wire_id: str) -> None:
 
 def _hint(files: FileSystem, layout: RootLayout, wire_id: str) -> tuple[str, ...]:
     try:
-        write_durably(files, layout.latest, f"{wire_id}\n".encode())
+        write_durably(files, reached(files, layout.root) / layout.latest.name, f"{wire_id}\n".encode())
     except OSError as error:
         return (f"the hint {layout.latest} could not be written ({error.strerror}); it is only a hint",)
     return ()

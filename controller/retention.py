@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quiesce.controller.catalog import SnapshotEntry, SnapshotState, list_snapshots
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileKind, FileSystem, make_directories, remove_tree, storage_errors
+from quiesce.controller.files import FileKind, FileSystem, make_directories, reached, remove_tree, storage_errors
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.sweeping import left_overs
 from quiesce.participants.errors import ConfigurationError
@@ -179,7 +179,7 @@ class _Removal:
     def _is_durable(self, directory: Path) -> bool:
         """Whether a rename out of a directory outlives a crash: before that nothing of what went is removed."""
         try:
-            self._files.sync_directory(directory)
+            self._files.sync_directory(reached(self._files, directory) if directory == self._layout.root else directory)
         except OSError as error:
             self._note(directory, error)
             return False

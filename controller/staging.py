@@ -47,12 +47,25 @@ class Staged:
 def prepare_root(files: FileSystem, layout: RootLayout) -> None:
     """Make the folders of a checkpoint root where they are missing.
 
+    The root may be a link. What stands in it may not: what is renamed or synced there would be somewhere else.
+
     Raises:
         StorageFailed: something that is no directory stands in the way, or nothing can be written there.
     """
     for directory in (layout.snapshots, layout.staging, layout.journals):
         with storage_errors("prepare the checkpoint root", layout.root):
+            _check_no_link(files, layout, directory)
             make_directories(files, directory)
+
+
+def _check_no_link(files: FileSystem, layout: RootLayout, directory: Path) -> None:
+    """Look at a directory below the root, and at those between."""
+    for path in (directory, *directory.parents):
+        if path == layout.root:
+            return
+        found = files.status(path)
+        if found is not None and found.kind is FileKind.LINK:
+            raise NotADirectoryError(errno.ENOTDIR, f"{path} is a link, and only the root itself may be one", str(path))
 
 
 def stage(files: FileSystem, layout: RootLayout, wire_id: str, deployments: Collection[str]) -> Staged:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileKind, FileSystem, storage_errors
+from quiesce.controller.files import FileKind, FileSystem, reached, storage_errors
 from quiesce.controller.journal import DAMAGED_SUFFIX, JOURNAL_SUFFIX
 from quiesce.controller.recovery import Unread, has_ended, journal_says, read_journals
 from quiesce.controller.root_layout import RootLayout
@@ -45,9 +45,9 @@ def left_overs(
             yield layout.staging / name
     yield from _surplus_journals(files, layout, {*kept, *protected})
     yield from _surplus_damaged(files, layout)
-    for name in _names(files, layout.root):
-        if _HALF_WRITTEN.fullmatch(name):
-            yield layout.root / name
+    with storage_errors("look for left-overs", layout.root):
+        root = reached(files, layout.root)
+    yield from (layout.root / name for name in _names(files, root) if _HALF_WRITTEN.fullmatch(name))
 
 
 @dataclass(frozen=True, slots=True)
