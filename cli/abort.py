@@ -50,7 +50,12 @@ def _abort(
         settings = load_config(config)
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
-    result = run(lambda: _aborted(settings, wire_id), as_json=as_json, when_left=lambda: left_at_once(settings.root))
+    result = run(
+        lambda: _aborted(settings, wire_id),
+        as_json=as_json,
+        when_left=lambda: left_at_once(settings.root),
+        root=settings.root,
+    )
     left_open = [*_left_open(result, wire_id)]
     if not as_json:
         _show(result, wire_id, is_open=bool(left_open))

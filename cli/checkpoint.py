@@ -75,6 +75,7 @@ def _checkpoint(
         lambda: _cut_or_asked(settings, named, kept, request_id, acknowledges=acknowledge_completed),
         as_json=as_json,
         when_left=lambda: left_at_once(settings.root),
+        root=settings.root,
         patience=patience_with_a_cut(settings),
     )
     if as_json:

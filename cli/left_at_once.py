@@ -16,7 +16,7 @@ from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 
-__all__ = ["LeftAtOnce", "left_at_once"]
+__all__ = ["LeftAtOnce", "left_at_once", "sentences_about"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def left_at_once(root: Path) -> LeftAtOnce:
     except StorageFailed as error:
         return LeftAtOnce(f"left at once; who is closed is not known, `quiesce recover` finds it out: {error}")
     unsettled = [one for one in journals.unfinished if one.touched or one.half_restored]
-    lines = [sentence for one in unsettled for sentence in _sentences(one)]
+    lines = [sentence for one in unsettled for sentence in sentences_about(one)]
     lines += [f"{one.sentence}; `quiesce recover` asks whether that id holds somebody" for one in journals.unread]
     if not lines:
         text = "left at once; by the journals nobody is held, so everybody accepts work"
@@ -52,7 +52,8 @@ def left_at_once(root: Path) -> LeftAtOnce:
     return LeftAtOnce("\n".join(["left at once, and not settled:", *(f"  {line}" for line in lines)]), unsettled=found)
 
 
-def _sentences(account: Account) -> Iterator[str]:
+def sentences_about(account: Account) -> Iterator[str]:
+    """Whom a transaction may hold, or who must be restarted on its account, and what to do about it."""
     name = f"{account.kind or 'transaction'} {account.wire_id}"
     if account.touched:
         who = ", ".join(map(str, sorted(account.touched)))

@@ -58,7 +58,10 @@ def _recover(
     if dry_run:
         show_journals(run(lambda: looked_at(settings.root), as_json=as_json), as_json=as_json)
     recovery = run(
-        lambda: _finished(settings, retries=retry), as_json=as_json, when_left=lambda: left_at_once(settings.root)
+        lambda: _finished(settings, retries=retry),
+        as_json=as_json,
+        when_left=lambda: left_at_once(settings.root),
+        root=settings.root,
     )
     emit_recovered(recovery, as_json=as_json)
 

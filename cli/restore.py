@@ -60,13 +60,17 @@ def _restore(
     try:
         check_identity(name, field="snapshot")
         settings = load_config(config)
-        SnapshotStore(settings.root).resolve(name)  # before anybody is called
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
+    try:
+        SnapshotStore(settings.root).resolve(name)  # before anybody is called
+    except QuiesceError as error:
+        fail_with(error, as_json=as_json, root=settings.root)
     result = run(
         lambda: _restored(settings, name, retries, if_failed),
         as_json=as_json,
         when_left=lambda: left_at_once(settings.root),
+        root=settings.root,
     )
     if as_json:
         emit_json({"ok": True, **result.to_json()})

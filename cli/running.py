@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
@@ -42,11 +43,13 @@ def run(
     when_ended: str = "everybody accepts work",
     when_left: str | Callable[[], LeftAtOnce] = "left at once; somebody may still be closed: run `quiesce recover`",
     patience: Patience = Patience(),
+    root: Path | None = None,
 ) -> T:
     """Run ``work`` to its end and give its result.
 
     ``when_ended`` says how things are when it was interrupted and has ended well; work that knows more of that raises
-    Interrupted instead. ``when_left`` says so where it was left without its end, or finds it out then.
+    Interrupted instead. ``when_left`` says so where it was left without its end, or finds it out then. ``root`` is that
+    on which it acts; see :func:`fail_with`.
 
     The first Ctrl-C or SIGTERM cancels it, which it answers by leaving everybody accepting work; the second ends the
     command at once. A signal of ``patience`` cancels it only if it has not ended by itself in that time, however often
@@ -55,25 +58,30 @@ def run(
     try:
         return asyncio.run(_cancellable(work, patience))
     except asyncio.CancelledError:
-        fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json)
+        fail_with(Interrupted(f"interrupted; {when_ended}"), as_json=as_json, root=root)
     except KeyboardInterrupt:
         if isinstance(when_left, str):
             fail(when_left, ExitCode.IN_DOUBT, as_json=as_json, type="Interrupted")
         left = when_left()
         fail(left.text, left.exit_code, as_json=as_json, type="Interrupted", unsettled=left.unsettled)
     except QuiesceError as error:
-        fail_with(error, as_json=as_json)
+        fail_with(error, as_json=as_json, root=root)
     except ExceptionGroup as group:
         ours, others = group.split(QuiesceError)
         if others is not None or ours is None:
             raise
-        fail_with(group, as_json=as_json)
+        fail_with(group, as_json=as_json, root=root)
 
 
-def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool) -> NoReturn:
-    """End the command with an error's message, its notes, no traceback, and its exit code."""
+def fail_with(error: QuiesceError | ExceptionGroup[Exception], *, as_json: bool, root: Path | None = None) -> NoReturn:
+    """End the command with an error's message, its notes, no traceback, and its exit code.
+
+    With the ``root`` on which the command acts, whoever may be held under it is named besides: with 3 instead of 1.
+    """
     from quiesce.cli.failures import described, exit_code_of, notes_of, text_of  # noqa: PLC0415 - loads the controller
+    from quiesce.cli.still_held import naming_held  # noqa: PLC0415 - as above
 
+    error = error if root is None else naming_held(error, root)
     text, notes = text_of(error), notes_of(error)
     with told_if_possible():
         typer.echo("\n".join([f"quiesce: {text}", *notes]), err=True)

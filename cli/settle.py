@@ -47,7 +47,10 @@ def _settle(
     except ConfigurationError as error:
         fail_with(error, as_json=as_json)
     recovery = run(
-        lambda: _settled(settings, give_up or []), as_json=as_json, when_left=lambda: left_at_once(settings.root)
+        lambda: _settled(settings, give_up or []),
+        as_json=as_json,
+        when_left=lambda: left_at_once(settings.root),
+        root=settings.root,
     )
     emit_recovered(recovery, as_json=as_json)
 
