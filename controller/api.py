@@ -87,7 +87,7 @@ class Controller:
         transport: how control calls travel; HTTP by default.
         tokens: where the bearer token comes from; the variable that the configuration names by default.
         observers: told every step of every machine after it was recorded. What they raise is logged and changes
-            nothing.
+            nothing; KeyboardInterrupt is sent to the program again.
         clock, engine, files: the ports that tests exchange.
     """
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quiesce.controller.budgets import BACKOFFS
+from quiesce.controller.callbacks import calling_back
 from quiesce.controller.caller import Caller, Reached, Request
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
@@ -300,8 +301,10 @@ class Errands:
         if self._on_completed is None:
             raise Unacknowledged(results)
         while True:
-            owned = self._on_completed(results)
-            receipts = checked_receipts(results, await owned if inspect.isawaitable(owned) else owned)
+            with calling_back("on_completed"):
+                owned = self._on_completed(results)
+                kept = await owned if inspect.isawaitable(owned) else owned
+            receipts = checked_receipts(results, kept)
             if receipts:
                 return receipts[:_RECEIPTS_MAX]
             await self._clock.sleep(_CONSULT_PAUSE_S)

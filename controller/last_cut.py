@@ -27,6 +27,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from quiesce.controller.callbacks import calling_back
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config
@@ -53,9 +54,12 @@ ENDED_BY_SIGNAL: Final = 128
 
 async def filled(cut: Cut, body: OnAskedCut | None) -> None:
     """Let the program put its own part into a cut that it did not ask for."""
-    done = body(cut) if body is not None else None
-    if inspect.isawaitable(done):
-        await done
+    if body is None:
+        return
+    with calling_back("on_asked_cut"):
+        done = body(cut)
+        if inspect.isawaitable(done):
+            await done
 
 
 def time_for_a_cut_s(config: Config) -> float:

@@ -8,11 +8,13 @@ core, performs the commands in their order, and tells whoever waits. The contrac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from quiesce.controller.budgets import PROBE_S, SKEW_S, WAVE_PATIENCE_S, Budgets
+from quiesce.controller.callbacks import calling_back, interrupt_again
 from quiesce.controller.caller import Caller, Confirm
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
@@ -236,7 +238,7 @@ class TransactionRunner:
 
     def _driver_ended(self, driver: asyncio.Task[None]) -> None:
         """Let nobody wait for ever where close, or a loop that ends all of its tasks (a second Ctrl-C), ended it."""
-        if driver.cancelled():
+        if driver.cancelled() or driver.exception() is not None:
             self._is_closed = True
             self._refuse_the_rest(self._taken)
 
@@ -253,6 +255,9 @@ class TransactionRunner:
                 if taken is not None and not taken.done():
                     taken.set_exception(refusal)
                 continue
+            except KeyboardInterrupt as interruption:  # a second Ctrl-C is raised wherever the loop is
+                self._give_up(interruption)
+                interrupt_again()
             except Exception as error:  # noqa: BLE001 - a fault of ours must not leave anybody paused
                 self._give_up(error)
             if self._is_broken:
@@ -262,7 +267,7 @@ class TransactionRunner:
                 taken.set_result(None)
             self._wake()
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         """A fault of ours: take it for a failure to record, which turns every forward state into an abort.
 
         A fault in undoing what a fault broke off ends the transaction: whoever may be closed is then named in doubt.
@@ -292,18 +297,43 @@ class TransactionRunner:
             is_recorded = False
             after, commands = advance(before, m.RecordFailed(), self._ports.engine)
         self.state = after
-        if isinstance(event, m.RetryRequested):
-            self.ledger.begin_again()
-        self.ledger.note_phase(before, self.state, self.now_s())
-        for place, command in enumerate(commands):
-            if not isinstance(command, m.Record):
+        rest = deque(commands)
+        is_done = True
+        try:
+            if isinstance(event, m.RetryRequested):
+                self.ledger.begin_again()
+            self.ledger.note_phase(before, self.state, self.now_s())
+            while rest and is_done:
+                is_done = await self._perform(rest.popleft(), is_recorded=is_recorded)
+        except (Exception, KeyboardInterrupt):
+            self._fail_rest(rest)
+            raise
+        if not is_done:
+            self._fail_rest(rest)
+            self._post(m.RecordFailed())
+
+    async def _perform(self, command: m.Command, *, is_recorded: bool) -> bool:
+        """Do one command of a batch; False where its barrier record failed, after which nothing more of it leaves."""
+        if not isinstance(command, m.Record):
+            self._begin(command)
+        elif is_recorded:
+            self._note_step(command)
+        elif not await self._record(command) and command.barrier:
+            return False
+        return True
+
+    def _begin(self, command: m.Command) -> None:
+        """Do what is no record; struck by a Ctrl-C, a call is answered as perhaps begun, and all else is done again."""
+        try:
+            self._performers[type(command)](command)
+        except KeyboardInterrupt:
+            interrupt_again()
+            if isinstance(command, m.Call):
+                self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=True))
+            elif isinstance(command, m.Publish):
+                self._post(m.Publication.UNKNOWN)
+            else:
                 self._performers[type(command)](command)
-            elif is_recorded:
-                self._note_step(command)
-            elif not await self._record(command) and command.barrier:
-                self._fail_rest(commands[place + 1 :])
-                self._post(m.RecordFailed())
-                return
 
     async def _decide(self, commands: Sequence[m.Command]) -> bool:
         """Contract 3: write down what is not done unless it is written down; False when it could not be."""
@@ -330,11 +360,13 @@ class TransactionRunner:
         is_written = True
         try:
             await self._ports.records.append(self._written(command), barrier=command.barrier)
-        except StorageFailed as error:
+        except (StorageFailed, KeyboardInterrupt) as error:
             self.ledger.errors.append(error)
             is_written = False
             if not command.barrier:
                 self._post(m.RecordFailed())
+            if isinstance(error, KeyboardInterrupt):
+                interrupt_again()
         self._tell(command.trace)
         return is_written
 
@@ -350,21 +382,23 @@ class TransactionRunner:
         )
         for observer in self._ports.observers:
             try:
-                observer(trace)
+                with calling_back("an observer"):
+                    observer(trace)
             except Exception as error:  # noqa: BLE001 - what an embedder's callback raises changes nothing
                 self._log.warning("observer_failed", error=repr(error))
 
-    def _fail_rest(self, commands: Sequence[m.Command]) -> None:
+    def _fail_rest(self, commands: Iterable[m.Command]) -> None:
         """Contract 3: what was not done because a barrier failed is answered as not done, before anything follows.
 
-        So nobody is sent a resume whose first call never left.
+        So nobody is sent a resume whose first call never left. After a fault of ours records may be among the rest;
+        they are lost.
         """
         for command in commands:
             if isinstance(command, m.Call):
                 self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=False))
             elif isinstance(command, m.Publish):
                 self._post(m.Publication.NOT_PUBLISHED)
-            else:
+            elif not isinstance(command, m.Record):
                 self._performers[type(command)](command)
 
     # times

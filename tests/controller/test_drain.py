@@ -13,6 +13,7 @@ from support.virtual_loop import virtual_time
 from support.wiretap import Wiretap
 
 from quiesce.controller import CompletedResult, DeadlineExceeded, OnCompletedMisused
+from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.participants.identity import AttemptId
 from quiesce.participants.replies import CompletionReceipt
@@ -251,7 +252,7 @@ async def test_a_callback_whose_own_work_was_cancelled_aborts_the_cut_at_once(tm
         raise asyncio.CancelledError
 
     async with fleet.controller(tmp_path, on_completed=cancelled) as controller:
-        with pytest.raises(Exception, match="cancelled from within"):
+        with pytest.raises(QuiesceError, match="on_completed raised CancelledError"):
             await controller.cut("step-1").__aenter__()
         assert fleet.clock.monotonic() < 10
         assert await fleet.everybody_accepts()
