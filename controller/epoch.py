@@ -6,6 +6,11 @@ with each beat. Whoever comes later watches it: a content that changed within th
 belongs to a live controller, and the root is refused; one that stood still is taken over with the next number. No
 clock of the former holder is believed, and a former holder that wakes up writes into its own folder alone.
 
+The holder's file is written before anything is done under a number, and only then the folders of former tenures are
+removed. A claim that fails before removes its folder again; it is left only where its file may stand there, so that a
+number under which somebody was seen is never used twice. Whoever only wants to make room on a full file system may do
+without the file: its number fences others off as any does, and until the file stands there it may be taken over.
+
 Beside the numbers stands a mark, which the first tenure makes and all others find: numbers can be compared only under
 one mark. Where it is gone, the folder was removed or moved away, and another one may have begun at 1 again in its
 place; that is a storage which failed, and no take-over.
@@ -34,7 +39,17 @@ from quiesce.controller.files import FileSystem, make_directories, remove_tree, 
 from quiesce.controller.root_layout import RootLayout
 from quiesce.participants.strict_json import NotStrictJson, parse
 
-__all__ = ["BEATS_MISSED_MAX", "BEAT_S", "Holder", "Tenure", "highest_epoch", "live_tenure", "read_holder"]
+__all__ = [
+    "BEATS_MISSED_MAX",
+    "BEAT_S",
+    "OUT_OF_SPACE",
+    "Holder",
+    "Tenure",
+    "begun_epoch",
+    "highest_epoch",
+    "live_tenure",
+    "read_holder",
+]
 
 BEAT_S: Final = 1.0
 """How often the holder changes its file."""
@@ -45,6 +60,8 @@ CLAIMS_MAX: Final = 10
 MARK: Final = "of-"
 """How the mark begins; eight hex digits follow."""
 _MARK_SIZE: Final = 4
+
+OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Count = Annotated[StrictInt, Field(ge=0)]
 
@@ -73,6 +90,23 @@ def highest_epoch(files: FileSystem, layout: RootLayout) -> int:
         return _highest(files.names(layout.epochs))
 
 
+def begun_epoch(files: FileSystem, layout: RootLayout) -> int:
+    """The number of the last tenure that may have done something; 0 where there never was one.
+
+    A claim without a holder's file did nothing yet, and the folders before it still stand. Where they are gone, its
+    file was there once.
+
+    Raises:
+        StorageFailed: the folder cannot be read.
+    """
+    with storage_errors("read the epoch", layout.epochs):
+        if files.status(layout.epochs) is None:
+            return 0
+        numbers = sorted((int(name) for name in files.names(layout.epochs) if name.isdecimal()), reverse=True)
+        written = (number for number in numbers if files.status(layout.holder(number)) is not None)
+        return next(written, max(numbers, default=0))
+
+
 def read_holder(files: FileSystem, layout: RootLayout, epoch: int) -> Holder | None:
     """Who holds an epoch; None where that does not stand there yet, or cannot be believed.
 
@@ -97,6 +131,7 @@ class Tenure:
     def __init__(self, files: FileSystem, layout: RootLayout, clock: Clock, epoch: int) -> None:
         self.epoch = epoch
         self._mark = ""
+        self._is_written = False
         self._files = files
         self._layout = layout
         self._clock = clock
@@ -106,8 +141,18 @@ class Tenure:
         self._to_look: asyncio.Task[None] | None = None
 
     @classmethod
-    async def acquire(cls, files: FileSystem, layout: RootLayout, clock: Clock, *, beat_s: float = BEAT_S) -> Self:
+    async def acquire(
+        cls,
+        files: FileSystem,
+        layout: RootLayout,
+        clock: Clock,
+        *,
+        beat_s: float = BEAT_S,
+        to_make_room: bool = False,
+    ) -> Self:
         """Take the root, or take it over from a holder that stands still for three beats.
+
+        With ``to_make_room`` also where its file cannot be written for want of space; the beats write it later.
 
         Raises:
             RootHeld: another controller is alive on this root.
@@ -119,7 +164,7 @@ class Tenure:
             if alive is not None:
                 raise RootHeld(layout.root, alive.host, alive.pid)
             tenure = cls(files, layout, clock, before + 1)
-            if await asyncio.to_thread(tenure._claim):
+            if await asyncio.to_thread(tenure._claim, to_make_room=to_make_room):
                 tenure._beating = asyncio.create_task(tenure._beat(beat_s), name=f"epoch {tenure.epoch}")
                 return tenure
         raise RootHeld(layout.root, "several controllers that start at once", None)
@@ -169,9 +214,17 @@ class Tenure:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         with contextlib.suppress(StorageFailed):
-            await asyncio.to_thread(self._sign, released=True)
+            await asyncio.to_thread(self._give_back)
 
-    def _claim(self) -> bool:
+    def _give_back(self) -> None:
+        self._found()
+        try:
+            self._write(released=True)
+        except StorageFailed:
+            self._unclaim()
+            raise
+
+    def _claim(self, *, to_make_room: bool = False) -> bool:
         """Make the folder of this number; False when another was first."""
         with storage_errors("claim the root", self._layout.epochs):
             make_directories(self._files, self._layout.epochs)
@@ -181,11 +234,28 @@ class Tenure:
                 if error.errno == errno.EEXIST:
                     return False
                 raise
+        try:
+            self._begin()
+        except StorageFailed as error:
+            if to_make_room and self._mark and error.errno in OUT_OF_SPACE:
+                return True
+            self._unclaim()
+            raise
+        self._sweep()
+        return True
+
+    def _begin(self) -> None:
+        with storage_errors("claim the root", self._layout.epochs):
             self._mark = self._marked()
             self._files.sync_directory(self._layout.epochs)
         self._write()
-        self._sweep()
-        return True
+
+    def _unclaim(self) -> None:
+        """Remove the folder of a claim that came to nothing; never one in which a holder may have been seen."""
+        holder = self._layout.holder(self.epoch)
+        with contextlib.suppress(OSError):
+            if not self._is_written and self._files.status(holder) is None:
+                self._files.remove_directory(holder.parent)
 
     def _marked(self) -> str:
         """The mark of this root, made where there is none yet."""
@@ -220,6 +290,7 @@ class Tenure:
         path = self._layout.holder(self.epoch)
         with storage_errors("write the epoch", path):
             write_durably(self._files, path, self._holder.model_dump_json().encode())
+        self._is_written = True
 
 
 def _highest(names: Iterable[str]) -> int:

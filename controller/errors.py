@@ -61,8 +61,8 @@ __all__ = [
 _LISTED_MAX: Final = 20
 _ADVICE: Final = {
     errno.ENXIO: "it may only be starting or ending: try again",
-    errno.ENOSPC: "the file system is full; free space there or choose another root",
-    errno.EDQUOT: "the quota there is used up; free space or choose another root",
+    errno.ENOSPC: "the file system is full; free space there (`quiesce prune --keep K`, or by hand) or change the root",
+    errno.EDQUOT: "the quota there is used up; free space (`quiesce prune --keep K`, or by hand) or change the root",
     errno.ENOENT: "it was removed, moved away or unmounted; look what became of it",
     errno.EROFS: "the file system is mounted read-only; choose another root",
     errno.EACCES: "this user may not do that; change the permissions or choose another root",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from quiesce.controller.cancellation import finish_first
 from quiesce.controller.clock import Clock, SystemClock
-from quiesce.controller.epoch import Tenure, highest_epoch, read_holder
-from quiesce.controller.errors import RootNotGivenBack
+from quiesce.controller.epoch import OUT_OF_SPACE, Tenure, begun_epoch, read_holder
+from quiesce.controller.errors import RootNotGivenBack, StorageFailed
 from quiesce.controller.files import FileSystem, LocalFiles, storage_errors
 from quiesce.controller.retention import Pruned
 from quiesce.controller.root_layout import RootLayout
@@ -40,19 +41,29 @@ async def prune_root(
     The snapshot of a restore that has not ended stays, and it is named among what could not be removed.
 
     A root is never taken over by this: a controller that stands still would do nothing more once it wakes, and whoever
-    it holds would stay closed.
+    it holds would stay closed. On a full file system it is taken without a word about who has it, and a controller that
+    comes before there is room takes it over; then pruning stops.
 
     Raises:
         RootNotGivenBack: a controller is alive on the root, or was killed there. Let it prune, or recover first.
         ConfigurationError: ``keep`` is no positive number.
-        StorageFailed: the root cannot be read.
+        StorageFailed: the root cannot be read or taken.
+        Superseded: a controller has taken it over.
     """
     files = files or LocalFiles()
     store = SnapshotStore(root, files=files)
     if dry_run or not await asyncio.to_thread(_is_root, store, files):
         return replace(await asyncio.to_thread(_prune, store, keep, None), dry_run=dry_run)
-    await asyncio.to_thread(_check_given_back, files, store.layout)
-    tenure = await Tenure.acquire(files, store.layout, clock or SystemClock())
+    try:
+        await asyncio.to_thread(_check_given_back, files, store.layout)
+        tenure = await Tenure.acquire(files, store.layout, clock or SystemClock(), to_make_room=True)
+    except RootNotGivenBack as error:
+        await asyncio.to_thread(_note_what_may_go, store, keep, error, "where `quiesce recover` finds no space")
+        raise
+    except StorageFailed as error:
+        if error.errno in OUT_OF_SPACE:
+            await asyncio.to_thread(_note_what_may_go, store, keep, error, "since not even this finds space to begin")
+        raise
     try:
         return await finish_first(asyncio.to_thread(_prune, store, keep, tenure))
     finally:
@@ -87,8 +98,22 @@ def _prune(store: SnapshotStore, keep: int | None, tenure: Tenure | None) -> Pru
     return store.prune(keep=keep, guard=guard, dry_run=tenure is None)
 
 
+def _note_what_may_go(store: SnapshotStore, keep: int | None, error: QuiesceError, when: str) -> None:
+    """Where pruning cannot make room: what it would have removed first, so that a person can."""
+    planned = _prune(store, keep, None)
+    paths = [
+        *(store.layout.root / name for name in planned.swept),
+        *(store.layout.snapshot(wire_id) for wire_id in planned.removed),
+    ]
+    if paths:
+        error.add_note(
+            f"{when}, remove by hand, while no controller runs there, what this would have removed first: "
+            f"`rm -r {shlex.quote(str(paths[0]))}`; then try again"
+        )
+
+
 def _check_given_back(files: FileSystem, layout: RootLayout) -> None:
-    epoch = highest_epoch(files, layout)
+    epoch = begun_epoch(files, layout)
     if epoch == 0:
         return
     holder = read_holder(files, layout, epoch)
