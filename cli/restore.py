@@ -88,6 +88,8 @@ async def _restored(config: Config, name: str, retries: int, if_failed: IfFailed
             held = controller.unsettled
             if not isinstance(held, PhasedRestore) or held.state is not TransactionState.RESTORE_FAILED:
                 raise
+            if held.wire_id in (one.account.wire_id for one in controller.recovered):
+                raise  # this one was refused, and what is held is one that was found
             return await _mend(held, retries, if_failed)
         return restored.result
 

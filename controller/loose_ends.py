@@ -16,6 +16,7 @@ from quiesce.controller.budgets import Backoff
 from quiesce.controller.clock import Clock
 from quiesce.controller.errors import NothingOwed
 from quiesce.controller.phased import Phased
+from quiesce.controller.phases import PhasedRestore
 from quiesce.fsm.errors import QuiesceError
 from quiesce.fsm.vocabulary import ParticipantKey
 from quiesce.transport.logs import log_named
@@ -53,8 +54,13 @@ class LooseEnds:
 
     @property
     def first(self) -> Phased | None:
-        """The oldest that is open; one of which only processes are to be restarted after every other."""
-        return min(self._open, key=lambda one: bool(one.half_restored()), default=None)
+        """The oldest that is open; after every other, one of which only processes are to be restarted.
+
+        One that another was to take the place of comes after that one.
+        """
+        restores = [one for one in self._open if isinstance(one, PhasedRestore)]
+        replaced = {id(one) for restore in restores for one in restore.replaces}
+        return min(self._open, key=lambda one: (bool(one.half_restored()), id(one) in replaced), default=None)
 
     @property
     def all(self) -> tuple[Phased, ...]:

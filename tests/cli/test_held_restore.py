@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,11 @@ import pytest
 from support.command import Command, last_object
 from support.workload import TOKEN, Deployment, deployment
 
+from quiesce.cli.workload.tools import Tools
 from quiesce.controller import BlockingController, Controller
 from quiesce.controller.config import load_config
+from quiesce.fsm.vocabulary import Role
+from quiesce.participants.identity import AttemptId
 from quiesce.transport.token import StaticTokenProvider
 
 TOKENS = StaticTokenProvider(TOKEN)
@@ -46,8 +49,10 @@ async def _leave_restoring(config: Path) -> str:
 @pytest.fixture
 def held(quiesce: Command, tmp_path: Path) -> Iterator[Held]:
     """Everybody is restored and closed, and nobody is alive who would go on with it."""
-    with deployment() as servers:
+    with deployment(latency_s=0.2) as servers:
         config = servers.write_config(tmp_path)
+        servers.run("live", turns=20)
+        servers.arrivals.wait(Role.RESOURCES, "/append", times=2)
         assert quiesce("checkpoint", "--label", "step-1", "--config", str(config)).exit_code == 0
     with deployment(expects_restore=True) as servers:
         config = servers.write_config(tmp_path)
@@ -93,3 +98,39 @@ def test_a_live_controller_that_holds_a_restore_is_no_proof_either(quiesce: Comm
         ):
             beside = quiesce(*asked)
             assert (beside.exit_code, cut.wire_id in beside.stderr) == (1, False)
+
+
+@pytest.mark.parametrize("why", ["damaged", "another topology"])
+def test_why_a_restore_in_the_place_of_another_is_refused_is_said(quiesce: Command, held: Held, why: str) -> None:
+    """Everybody was restarted, so it may take the place of the held one; what keeps it from that comes first."""
+    with deployment(expects_restore=True) as servers:
+        config = servers.write_config(held.config.parent)
+        if why == "damaged":
+            (held.snapshot / "extra").touch()
+        else:
+            config.write_text("\n".join(line for line in config.read_text().splitlines() if '"judge"' not in line))
+        refused = quiesce("restore", "step-1", "--config", str(config), "--json")
+        assert refused.exit_code == 3, refused.stderr
+        told = last_object(refused)
+        assert ("extra" if why == "damaged" else "judge") in told["error"]
+        assert held.wire_id not in told["error"]
+        (sentence,) = told["unsettled"]
+        assert held.wire_id in sentence
+
+
+def test_a_restore_that_fails_in_the_place_of_another_is_the_one_that_is_aborted(
+    quiesce: Command, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the one that it was to replace, of which nobody holds anything any more."""
+
+    async def refuse(_tools: Tools, _attempt: AttemptId, _state: Mapping[str, object]) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(Tools, "restore", refuse)
+    with deployment() as servers:
+        config = servers.write_config(held.config.parent)
+        failed = quiesce("restore", "step-1", "--if-failed", "abort", "--config", str(config), "--json")
+        assert failed.exit_code == 3, failed.stderr
+        told = last_object(failed)
+        assert (told["type"], told["wire_id"] != held.wire_id) == ("HalfRestored", True)
+        assert "restored_paused" not in servers.phases()
