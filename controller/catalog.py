@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileKind, FileSystem, storage_errors
+from quiesce.controller.files import FileKind, FileSystem, is_there, storage_errors
 from quiesce.controller.publishing import MANIFEST_BYTES_MAX
 from quiesce.controller.root_layout import SNAPSHOT_MANIFEST, RootLayout
 from quiesce.participants.errors import InvalidIdentity, SnapshotInvalid
@@ -118,7 +118,7 @@ def list_snapshots(files: FileSystem, layout: RootLayout) -> tuple[SnapshotEntry
         StorageFailed: the folder cannot be read. A root without one has no snapshots.
     """
     with storage_errors("list the snapshots", layout.snapshots):
-        if files.status(layout.snapshots) is None:
+        if not is_there(files, layout.snapshots):
             return ()
         names = files.names(layout.snapshots)
     entries = [_entry(files, layout.snapshots / name) for name in names]

@@ -29,6 +29,7 @@ __all__ = [
     "LocalFiles",
     "WritableFile",
     "hash_file",
+    "is_there",
     "make_directories",
     "reached",
     "remove_tree",
@@ -214,6 +215,27 @@ def hash_file(files: FileSystem, path: Path, *, read: Callable[[int], object] | 
     return digest.hexdigest(), size
 
 
+def is_there(files: FileSystem, directory: Path) -> bool:
+    """Whether something stands in a directory's place; where not, one could be made there.
+
+    Raises:
+        OSError: something above it is no directory (``ENOTDIR``), or a link that leads nowhere.
+    """
+    if files.status(directory) is not None:
+        return True
+    for above in directory.parents:
+        found = files.status(above)
+        if found is not None:
+            _check_directory(files.status(reached(files, above)), above)
+            return False
+    return False
+
+
+def _check_directory(found: FileStatus | None, path: Path) -> None:
+    if found is not None and found.kind is not FileKind.DIRECTORY:
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is a {found.kind.value}, not a directory", str(path))
+
+
 def make_directories(files: FileSystem, path: Path) -> None:
     """Make a directory and those above it that are missing, and make their names durable.
 
@@ -225,9 +247,8 @@ def make_directories(files: FileSystem, path: Path) -> None:
         if found.kind is FileKind.LINK:
             reached(files, path)
             return
-        if found.kind is FileKind.DIRECTORY:
-            return
-        raise NotADirectoryError(errno.ENOTDIR, f"{path} is a {found.kind.value}, not a directory", str(path))
+        _check_directory(found, path)
+        return
     if path.parent != path:
         make_directories(files, path.parent)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from quiesce.controller.errors import StorageFailed
-from quiesce.controller.files import FileKind, FileSystem, storage_errors
+from quiesce.controller.files import FileKind, FileSystem, is_there, storage_errors
 from quiesce.controller.journal import JOURNAL_BYTES_MAX, JOURNAL_SUFFIX, JournalReading, read_journal
 from quiesce.controller.journal_lines import (
     ExcusedLine,
@@ -346,7 +346,7 @@ def _may_be_called(one: OpenedParticipant) -> bool:
 
 def _journals(files: FileSystem, layout: RootLayout) -> Iterator[Path]:
     with storage_errors("look for journals", layout.journals):
-        if files.status(layout.journals) is None:
+        if not is_there(files, layout.journals):
             return
         names = files.names(layout.journals)
     for name in names:

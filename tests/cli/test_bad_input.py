@@ -107,12 +107,13 @@ def test_a_snapshot_that_is_not_there_is_exit_one(quiesce: Command, command: str
     assert last_object(result)["type"] == "SnapshotInvalid"
 
 
-def test_a_root_below_a_file_is_exit_one(quiesce: Command, place: Path) -> None:
-    """A root that cannot be made is named with the reason and the remedy."""
+def test_a_root_below_a_file_is_no_proof(quiesce: Command, place: Path) -> None:
+    """A root that cannot be made is named with the reason and the remedy; whom it may hold is not known, as ever."""
     (place / "file").touch()
     (place / "quiesce.toml").write_text(CONFIG.replace('"root"', '"file/below"', 1))
     result = quiesce("checkpoint", "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
+    assert "whether somebody is held is not known" in result.stderr
     assert "is a file, not a directory" in result.stderr
     assert "choose another root" in result.stderr
     assert last_object(result)["type"] == "StorageFailed"

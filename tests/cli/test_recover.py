@@ -253,6 +253,29 @@ def test_a_root_that_cannot_be_read_is_no_proof(
     assert "not a directory" in last_object(told)["error"].lower()
 
 
+@pytest.mark.parametrize("command", [("recover",), ("recover", "--dry-run"), ("settle",), ("abort", "an-id")])
+@pytest.mark.parametrize("place", ["root/.quiesce", "root", "link"])
+def test_a_root_in_whose_place_something_else_stands_is_no_proof(
+    quiesce: Command, servers: Deployment, tmp_path: Path, command: tuple[str, ...], place: str
+) -> None:
+    """What it had said of whom it holds is not there to be read: that is no root on which nothing ever was."""
+    path = servers.write_config(tmp_path)
+    if place == "link":
+        (tmp_path / "root").symlink_to(tmp_path / "nowhere")
+    else:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("no folder")
+    told = quiesce(*command, "--config", str(path), "--json")
+    assert told.exit_code == 3
+    assert "whether somebody is held is not known" in last_object(told)["error"]
+    assert str(tmp_path / "root") in last_object(told)["error"]
+    if place != "root/.quiesce":
+        for asked in (("list",), ("prune", "--keep", "1"), ("prune", "--dry-run"), ("verify", "latest")):
+            refused = quiesce(*asked, "--config", str(path), "--json")
+            assert (refused.exit_code, last_object(refused)["type"]) == (1, "StorageFailed"), asked
+    assert (tmp_path / "root").exists() or place == "link"
+
+
 class _Lines(io.StringIO):
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
