@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 
+from quiesce.cli.left_at_once import advice_about
 from quiesce.cli.left_open import end, knowing
 from quiesce.controller.clock import SystemClock
 from quiesce.controller.epoch import Holder, live_tenure
 from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import Account, Journals, read_journals
 from quiesce.controller.root_layout import RootLayout
+from quiesce.controller.snapshots import SnapshotStore
 from quiesce.controller.standing import half_restored
+from quiesce.fsm.errors import QuiesceError
 
 __all__ = ["Look", "looked_at", "show_journals"]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the journals under a root say, and who holds it, if anybody alive does, with the number of its tenure."""
+    """What the journals under a root say, and who holds it, if anybody alive does, with the number of its tenure.
+
+    ``gone`` says of each restore whose snapshot cannot be restored why that is so, by wire id.
+    """
 
     journals: Journals
     holder: tuple[int, Holder] | None
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     def is_live(self, account: Account) -> bool:
         """Whether the controller that went on with a transaction last is alive."""
@@ -43,7 +50,19 @@ async def looked_at(root: Path) -> Look:
     with knowing():
         journals = await asyncio.to_thread(read_journals, files, layout)
         is_any = bool(journals.unfinished or journals.unread)
-        return Look(journals, await live_tenure(files, layout, SystemClock()) if is_any else None)
+        holder = await live_tenure(files, layout, SystemClock()) if is_any else None
+        return Look(journals, holder, await asyncio.to_thread(_gone, SnapshotStore(root), journals))
+
+
+def _gone(store: SnapshotStore, journals: Journals) -> dict[str, str]:
+    gone: dict[str, str] = {}
+    for account in journals.unfinished:
+        if account.opened is not None and account.opened.source_wire_id is not None:
+            try:
+                store.resolve(account.opened.source_wire_id)
+            except QuiesceError as error:
+                gone[account.wire_id] = str(error)
+    return gone
 
 
 def show_journals(look: Look, *, as_json: bool) -> NoReturn:
@@ -83,8 +102,16 @@ def _lines(look: Look) -> Iterator[str]:
 
 def _whose(look: Look, account: Account) -> str:
     if look.holder is None:
-        return "its controller is gone, and `quiesce recover` finishes it"
+        return f"its controller is gone, and {_what_ends(look, account)}"
     who = f"{look.holder[1].host}, process {look.holder[1].pid}"
     if look.is_live(account):
         return f"its controller is alive ({who}) and goes on with it; `quiesce abort` asks it to end"
     return f"another controller is alive on the root ({who}) and takes it up"
+
+
+def _what_ends(look: Look, account: Account) -> str:
+    if not account.is_restore or account.released or account.aborted or not account.touched:
+        return "`quiesce recover` finishes it"
+    if (problem := look.gone.get(account.wire_id)) is not None:
+        return f"it cannot be retried, only given up (`quiesce abort {account.wire_id}`): {problem}"
+    return advice_about(account)

@@ -16,7 +16,7 @@ from quiesce.controller.files import LocalFiles
 from quiesce.controller.recovery import Account, read_journals
 from quiesce.controller.root_layout import RootLayout
 
-__all__ = ["LeftAtOnce", "left_at_once", "sentences_about"]
+__all__ = ["LeftAtOnce", "advice_about", "left_at_once", "sentences_about"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,14 @@ def sentences_about(account: Account) -> Iterator[str]:
     name = f"{account.kind or 'transaction'} {account.wire_id}"
     if account.touched:
         who = ", ".join(map(str, sorted(account.touched)))
-        yield f"{name} stood at {account.stood} and may hold {who} closed: {_advice(account)}"
+        yield f"{name} stood at {account.stood} and may hold {who} closed: {advice_about(account)}"
     if account.half_restored:
         who = ", ".join(map(str, sorted(account.half_restored)))
         yield f"{name} was aborted, and {who} must be restarted: no cut begins before"
 
 
-def _advice(account: Account) -> str:
+def advice_about(account: Account) -> str:
+    """What ends a transaction that may hold somebody: a restore that was being neither released nor aborted waits."""
     if not account.is_restore:
         return "`quiesce recover` reopens them"
     if account.released:

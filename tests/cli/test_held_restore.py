@@ -134,3 +134,21 @@ def test_a_restore_that_fails_in_the_place_of_another_is_the_one_that_is_aborted
         told = last_object(failed)
         assert (told["type"], told["wire_id"] != held.wire_id) == ("HalfRestored", True)
         assert "restored_paused" not in servers.phases()
+
+
+@pytest.mark.parametrize("stands", ["", "torn"])
+def test_a_dry_run_says_what_ends_a_restore_that_is_held(quiesce: Command, held: Held, stands: str) -> None:
+    """A recovery alone finishes nothing of it. Where its snapshot is gone it cannot be gone on with either."""
+    damage(held.snapshot, stands)
+    config = ["--config", str(held.config)]
+    planned = quiesce("recover", "--dry-run", *config)
+    assert planned.exit_code == 3
+    assert "finishes it" not in planned.stdout
+    assert f"(`quiesce abort {held.wire_id}`)" in planned.stdout
+    assert ("`quiesce recover --retry`" in planned.stdout) is (stands == "")
+    assert ("cannot be retried" in planned.stdout) is (stands == "torn")
+    assert quiesce("recover", *config).exit_code == 3
+    if not stands:
+        assert quiesce("recover", "--retry", *config).exit_code == 0
+    quiesce("abort", held.wire_id, *config)
+    assert held.servers.phases() == {"idle"}
