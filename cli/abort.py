@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from quiesce.cli.asked import asked
 from quiesce.cli.left_at_once import left_at_once
-from quiesce.cli.left_open import end
-from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile
+from quiesce.cli.left_open import NotKnown, end
+from quiesce.cli.opened import CONFIG_FILE, AsJson, ConfigFile, Root
 from quiesce.cli.recovering import recovering
 from quiesce.cli.running import fail_with, run
 from quiesce.controller.config import Config, load_config
@@ -35,6 +37,7 @@ def _abort(
         str | None, typer.Argument(metavar="ID", help="The checkpoint id; whatever is open, where it is not given.")
     ] = None,
     *,
+    root: Root = None,
     config: ConfigFile = CONFIG_FILE,
     as_json: AsJson = False,
 ) -> None:
@@ -43,15 +46,19 @@ def _abort(
     Where a live controller holds the root, it is asked to abort. Else what its journals left open is finished, and
     with an ID whoever says that this id holds it is reopened, also where nothing is known of it. With an ID nothing
     else is touched; whatever else is open is named, and then the exit code is 3.
+
+    Where the root cannot be used, --root names another one: an empty folder that this user may write to will do.
     """
     try:
         if wire_id is not None:
             check_identity(wire_id, field="checkpoint id")
         settings = load_config(config)
+        if root is not None:
+            settings = settings.model_copy(update={"root": root.absolute()})
     except QuiesceError as error:
         fail_with(error, as_json=as_json)
     result = run(
-        lambda: _aborted(settings, wire_id),
+        lambda: _aborted(settings, wire_id, config),
         as_json=as_json,
         when_left=lambda: left_at_once(settings.root),
         root=settings.root,
@@ -62,9 +69,12 @@ def _abort(
     end(result, left_open=left_open, as_json=as_json)
 
 
-async def _aborted(config: Config, wire_id: str | None) -> Mapping[str, Any]:
+async def _aborted(config: Config, wire_id: str | None, source: Path) -> Mapping[str, Any]:
     try:
         return await _aborted_here(config, wire_id)
+    except NotKnown as error:
+        error.add_note(_without_the_root(wire_id, source))
+        raise
     except RootHeld as held:
         return await asked(config, held, AskedKind.ABORT, wire_id=wire_id)
 
@@ -86,6 +96,18 @@ async def _aborted_here(config: Config, wire_id: str | None) -> Mapping[str, Any
         "silent": {} if is_known or answered is None else dict(answered.silent),
         "held": {one: [str(key) for key in who] for one, who in holding.items()},
     }
+
+
+def _without_the_root(wire_id: str | None, source: Path) -> str:
+    """What to do where nothing can be learnt from the root: the participants say who is held."""
+    told = ["quiesce", "abort"]
+    told += [wire_id] if wire_id else []
+    told += ["--config", str(source)] if source != CONFIG_FILE else []
+    does = f"reopens whoever {wire_id} holds" if wire_id else "names every id that holds somebody, to be aborted so"
+    return (
+        f'`{shlex.join(told)} --root "$(mktemp -d)"` {does}, as the participants say it and without this root. '
+        "Only where the controller that had it is gone: one that is alive loses what it was doing"
+    )
 
 
 def _left_open(result: Mapping[str, Any], wire_id: str | None) -> Iterator[str]:

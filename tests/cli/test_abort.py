@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from support.command import Command, last_object
 from support.servers import closed_port
 from support.workload import TOKEN, Deployment, deployment
+from typer.testing import Result
 
 from quiesce.controller import BlockingController, Controller, Cut, load_config
 from quiesce.fsm.tables.fence import FenceVariant
@@ -184,6 +188,33 @@ def test_another_id_than_the_open_one_never_touches_it(quiesce: Command, config:
         assert f"{cut.wire_id} is open: name that id to abort it" in other.stderr
         assert servers.phases() != {"idle"}
     assert cut.result.wire_id == cut.wire_id
+
+
+@pytest.mark.parametrize("damaged", ["", ".quiesce"], ids=["the root is a file", "its state is a file"])
+def test_where_the_root_cannot_be_used_it_says_what_works(
+    quiesce: Command, config: Path, servers: Deployment, damaged: str
+) -> None:
+    """The command that is told runs as it stands: without an ID it names who is held, with it those are reopened."""
+    wire_id = asyncio.run(leave(config))
+    place = load_config(config).root / damaged
+    place.rename(config.parent / "moved")
+    place.write_text("")
+    named = told_by(quiesce, "abort", "--config", str(config))
+    assert (named.exit_code, wire_id in named.stderr) == (3, True)
+    assert servers.phases() != {"idle"}
+    aborted = told_by(quiesce, "abort", wire_id, "--config", str(config))
+    assert aborted.exit_code == 0, aborted.stderr
+    assert "main/agent was held and is open now" in aborted.stdout
+    assert servers.phases() == {"idle"}
+
+
+def told_by(quiesce: Command, *arguments: str) -> Result:
+    """A command that cannot do it, and then the one that it tells, as a shell would run it."""
+    refused = quiesce(*arguments)
+    assert refused.exit_code == 3
+    (told,) = re.findall(r'`quiesce (abort.*"\$\(mktemp -d\)")`', refused.stderr)
+    with TemporaryDirectory() as empty:
+        return quiesce(*(empty if word == "$(mktemp -d)" else word for word in shlex.split(told)))
 
 
 def test_an_id_that_cannot_be_one_is_wrong_usage(quiesce: Command, config: Path) -> None:
