@@ -8,13 +8,13 @@ core, performs the commands in their order, and tells whoever waits. The contrac
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from quiesce.controller.batches import Batches
 from quiesce.controller.budgets import PROBE_S, SKEW_S, WAVE_PATIENCE_S, Budgets
-from quiesce.controller.callbacks import calling_back, interrupt_again
+from quiesce.controller.callbacks import interrupt_again
 from quiesce.controller.caller import Caller, Confirm
 from quiesce.controller.clock import Clock
 from quiesce.controller.discovery import DiscoveredParticipant
@@ -23,7 +23,7 @@ from quiesce.controller.errors import StorageFailed, Superseded
 from quiesce.controller.ledger import Entry, Ledger
 from quiesce.controller.outcomes import holder, named_work, where_everybody_stands
 from quiesce.controller.ports import OnCompleted, SnapshotPort
-from quiesce.controller.records import Excuse, JournalRecord, RecordPort
+from quiesce.controller.records import Excuse, RecordPort
 from quiesce.controller.timers import Timers
 from quiesce.fsm import messages as m
 from quiesce.fsm.advance import advance
@@ -119,6 +119,16 @@ class TransactionRunner:
             m.Note: self._note,
             m.Finished: self._finished,
         }
+        self._batches = Batches(
+            wire_id=wire_id,
+            records=ports.records,
+            clock=ports.clock,
+            ledger=self.ledger,
+            observers=ports.observers,
+            performers=self._performers,
+            post=self._post,
+            log=self._log,
+        )
 
     # what callers use
 
@@ -293,113 +303,18 @@ class TransactionRunner:
         before = self.state
         after, commands = advance(before, event, self._ports.engine)
         is_recorded = opens_a_restore(before, after)
-        if is_recorded and not await self._decide(commands):
+        if is_recorded and not await self._batches.decide(commands):
             is_recorded = False
             after, commands = advance(before, m.RecordFailed(), self._ports.engine)
         self.state = after
-        rest = deque(commands)
-        is_done = True
         try:
             if isinstance(event, m.RetryRequested):
                 self.ledger.begin_again()
             self.ledger.note_phase(before, self.state, self.now_s())
-            while rest and is_done:
-                is_done = await self._perform(rest.popleft(), is_recorded=is_recorded)
-        except (Exception, KeyboardInterrupt):
-            self._fail_rest(rest)
-            raise
-        if not is_done:
-            self._fail_rest(rest)
-            self._post(m.RecordFailed())
-
-    async def _perform(self, command: m.Command, *, is_recorded: bool) -> bool:
-        """Do one command of a batch; False where its barrier record failed, after which nothing more of it leaves."""
-        if not isinstance(command, m.Record):
-            self._begin(command)
-        elif is_recorded:
-            self._note_step(command)
-        elif not await self._record(command) and command.barrier:
-            return False
-        return True
-
-    def _begin(self, command: m.Command) -> None:
-        """Do what is no record; struck by a Ctrl-C, a call is answered as perhaps begun, and all else is done again."""
-        try:
-            self._performers[type(command)](command)
         except KeyboardInterrupt:
-            interrupt_again()
-            if isinstance(command, m.Call):
-                self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=True))
-            elif isinstance(command, m.Publish):
-                self._post(m.Publication.UNKNOWN)
-            else:
-                self._performers[type(command)](command)
-
-    async def _decide(self, commands: Sequence[m.Command]) -> bool:
-        """Contract 3: write down what is not done unless it is written down; False when it could not be."""
-        records = [self._written(command) for command in commands if isinstance(command, m.Record)]
-        try:
-            await self._ports.records.decide(records)
-        except StorageFailed as error:
-            self.ledger.errors.append(error)
-            return False
-        return True
-
-    def _written(self, command: m.Record) -> JournalRecord:
-        call, reply = self.ledger.last_exchange(command.trace.subject)
-        return JournalRecord(self._ports.clock.now_ts(), self.wire_id, command.trace, call, reply)
-
-    def _note_step(self, command: m.Record) -> None:
-        """Tell a step that stands in the journal already."""
-        self.ledger.note_step(command.trace, self.now_s())
-        self._tell(command.trace)
-
-    async def _record(self, command: m.Record) -> bool:
-        """Write a record down and tell the step; False when it could not be written, and so waits for the next one."""
-        self.ledger.note_step(command.trace, self.now_s())
-        is_written = True
-        try:
-            await self._ports.records.append(self._written(command), barrier=command.barrier)
-        except (StorageFailed, KeyboardInterrupt) as error:
-            self.ledger.errors.append(error)
-            is_written = False
-            if not command.barrier:
-                self._post(m.RecordFailed())
-            if isinstance(error, KeyboardInterrupt):
-                interrupt_again()
-        self._tell(command.trace)
-        return is_written
-
-    def _tell(self, trace: TraceRecord) -> None:
-        self._log.info(
-            "transition",
-            machine=trace.machine,
-            participant=trace.subject or None,
-            source=trace.source,
-            trigger=trace.event,
-            target=trace.target,
-            reason=trace.reason,
-        )
-        for observer in self._ports.observers:
-            try:
-                with calling_back("an observer"):
-                    observer(trace)
-            except Exception as error:  # noqa: BLE001 - what an embedder's callback raises changes nothing
-                self._log.warning("observer_failed", error=repr(error))
-
-    def _fail_rest(self, commands: Iterable[m.Command]) -> None:
-        """Contract 3: what was not done because a barrier failed is answered as not done, before anything follows.
-
-        So nobody is sent a resume whose first call never left. After a fault of ours records may be among the rest;
-        they are lost.
-        """
-        for command in commands:
-            if isinstance(command, m.Call):
-                self._post(m.CallFailed(command.key, command.leg, command.verb, command.id_index, maybe_applied=False))
-            elif isinstance(command, m.Publish):
-                self._post(m.Publication.NOT_PUBLISHED)
-            elif not isinstance(command, m.Record):
-                self._performers[type(command)](command)
+            self._batches.fail(commands)
+            raise
+        await self._batches.perform(commands, is_recorded=is_recorded)
 
     # times
 
