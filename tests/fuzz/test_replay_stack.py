@@ -23,13 +23,15 @@ from quiesce.fuzz.script import knows
 DIES = "the controller dies, and another recovers"
 # what surrounds the tables on the real stack does not let these happen, whatever the tables say: the store refuses to
 # publish an export that nobody has verified; a caller believes in a holder only if the capabilities name it; who was
-# called is read off the journal. With it the number of the action at which it is caught, from the end
+# called is read off the journal; the release of a restore is in the journal before it is taken. With it the number of
+# the action at which it is caught, from the end
 CAUGHT = {
     "an export is not waited for": ("the rename happens", 1),
     "an export is published before it was checked": ("the rename happens", 1),
     "an export that differs from what was said is published": ("the rename happens", 1),
     "another controller's conflict is believed too early": ("policy: the answer to release arrives: conflict", 1),
     "a controller that takes over is not told of a first call": (DIES, 2),
+    "a restore is released before that is recorded": (DIES, 7),
 }
 NO_COUNTERPART = (
     "for role 'auxiliary': its servers have no such route",
