@@ -68,9 +68,17 @@ def _configured(config: Path) -> tuple[Path, int | None]:
 
 def _show(pruned: Pruned) -> None:
     does = "would remove" if pruned.dry_run else "removed"
+    left = {name for name in (*pruned.removed, *pruned.swept) if _has_remains(name, pruned)}
     for name in (*pruned.removed, *pruned.swept):
-        tell(f"{does} {name}")
+        tell(f"took {name} out of its place; not all of it could be removed" if name in left else f"{does} {name}")
     for name, reason in pruned.ignored.items():
         tell(f"left {name}, which is {reason}")
     stay = f"{counted(len(pruned.kept), 'snapshot')} stay{'s' if len(pruned.kept) == 1 else ''}"
-    tell(f"{stay}; {does} {len(pruned.removed)}, and {counted(len(pruned.swept), 'left-over')}")
+    removed, swept = (sum(name not in left for name in names) for names in (pruned.removed, pruned.swept))
+    tell(f"{stay}; {does} {removed}, and {counted(swept, 'left-over')}")
+
+
+def _has_remains(name: str, pruned: Pruned) -> bool:
+    """Whether it was renamed away, so that it is gone from its place, and could not be removed there."""
+    aside = f".quiesce/trash/{name.rpartition('/')[2]}."
+    return any(failed.startswith(aside) and failed.removeprefix(aside).isdecimal() for failed in pruned.failed)

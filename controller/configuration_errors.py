@@ -27,7 +27,8 @@ class ConfigurationProblems(ConfigurationError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems[:PROBLEMS_MAX])
+        problems = tuple(dict.fromkeys(problems))  # several values of one list may be wrong in the same way
+        self.problems = problems[:PROBLEMS_MAX]
         if len(self.problems) == 1:
             super().__init__(self.problems[0])
             return

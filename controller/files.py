@@ -51,6 +51,11 @@ class FileKind(StrEnum):
     LINK = "link"
     OTHER = "other"
 
+    @property
+    def in_words(self) -> str:
+        """For a sentence: what it *is*."""
+        return "a pipe, a socket or a device" if self is FileKind.OTHER else f"a {self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
@@ -233,7 +238,7 @@ def is_there(files: FileSystem, directory: Path) -> bool:
 
 def _check_directory(found: FileStatus | None, path: Path) -> None:
     if found is not None and found.kind is not FileKind.DIRECTORY:
-        raise NotADirectoryError(errno.ENOTDIR, f"{path} is a {found.kind.value}, not a directory", str(path))
+        raise NotADirectoryError(errno.ENOTDIR, f"{path} is {found.kind.in_words}, not a directory", str(path))
 
 
 def make_directories(files: FileSystem, path: Path) -> None:

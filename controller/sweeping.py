@@ -79,7 +79,7 @@ def needed_by_restores(files: FileSystem, layout: RootLayout) -> Needed:
     for account in journals.unfinished:
         if account.opened is not None and account.opened.source_wire_id is not None:
             source_id = account.opened.source_wire_id
-            restores[account.wire_id] = f"this restore has not ended, so its snapshot {source_id} stays"
+            restores[account.wire_id] = f"restore {account.wire_id} has not ended, so its snapshot {source_id} stays"
             snapshots.add(source_id)
     unknown = [one for one in journals.unread if _may_need(one)]
     restores |= {one.wire_id: _may_be_a_restore(one) for one in unknown}
@@ -102,8 +102,9 @@ def _may_need(unread: Unread) -> bool:
 
 def _may_be_a_restore(unread: Unread) -> str:
     return (
-        f"its journal {unread.reason}; no snapshot was removed, since it may be a restore that waits: `quiesce "
-        f"recover` says whether somebody is held by it, and `quiesce abort {unread.wire_id}` moves it aside"
+        f"the journal of {unread.wire_id} {unread.reason}; no snapshot was removed, since it may be a restore that "
+        f"waits: `quiesce recover` says whether somebody is held by it, and `quiesce abort {unread.wire_id}` moves it "
+        "aside"
     )
 
 

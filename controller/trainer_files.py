@@ -38,6 +38,6 @@ def collect_trainer_files(files: FileSystem, staged: Staged, *, hashed: bool) ->
 def _check(path: str, kind: FileKind) -> None:
     reason = unsafe_path_reason(path)
     if reason is None and kind is not FileKind.FILE:
-        reason = f"is a {kind.value}; only regular files can be kept, so copy what it stands for"
+        reason = f"is {kind.in_words}; only regular files can be kept, so copy what it stands for"
     if reason is not None:
         raise SnapshotInvalid(subject="trainer", file=printable(path, 300), reason=reason)

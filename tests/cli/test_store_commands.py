@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from quiesce.cli.sample_configuration import sample_configuration
 from quiesce.cli.stopping import Stopping
 from quiesce.controller.config import Config, DeploymentConfig, ParticipantConfig, load_config, parse_config
 from quiesce.controller.epoch import Holder
+from quiesce.controller.files import LocalFiles
 from quiesce.controller.root_layout import RootLayout
 from quiesce.controller.snapshots import SnapshotStore
 
@@ -212,3 +214,29 @@ def test_a_verification_that_is_interrupted_says_that_nothing_is_known(
     assert last_object(result)["interrupted"] == "SIGTERM"
     assert "interrupted by SIGTERM; whether a is good is not known" in result.stderr
     assert result.stderr.rindex("\x1b[?25h") > result.stderr.rindex("\x1b[?25l")
+
+
+def test_what_was_only_taken_out_of_its_place_is_not_said_to_be_removed(
+    quiesce: Command, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in it that this user may not remove: the snapshot is gone, its remains are named, the rest went."""
+    real = LocalFiles.remove_file
+
+    def refusing(files: LocalFiles, path: Path) -> None:
+        if "a-00000001.1" in path.parts:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        real(files, path)
+
+    monkeypatch.setattr(LocalFiles, "remove_file", refusing)
+    result = quiesce("prune", "--keep", "1", "--root", str(root))
+    assert result.exit_code == 1
+    assert "took a-00000001 out of its place; not all of it could be removed\nremoved b-00000002\n" in result.stdout
+    assert "1 snapshot stays; removed 1, and 0 left-overs" in result.stdout
+    assert ".quiesce/trash/a-00000001.1/" in result.stderr
+
+
+def test_each_reason_of_a_pruning_names_what_it_is_about(quiesce: Command, root: Path) -> None:
+    """A journal that cannot be read is named by its id, not as somebody's."""
+    (root / ".quiesce" / "journal" / "restore-a-00000009.ndjson").write_text("{")
+    result = quiesce("prune", "--keep", "1", "--root", str(root))
+    assert "  1. the journal of restore-a-00000009 " in result.stderr

@@ -336,3 +336,12 @@ def test_what_is_public_is_described() -> None:
     for model in (Config, DeploymentConfig, ParticipantConfig):
         for name, field in model.model_fields.items():
             assert field.description, name
+
+
+def test_a_problem_is_told_once() -> None:
+    """Several words of one variable that are wrong in the same way: what is to be mended is one thing."""
+    environment = {"QUIESCE_LAST_CUT_SIGNALS": '["SIGHUP", "SIGINT"]'}
+    with pytest.raises(ConfigurationProblems) as caught:
+        parse(f'root = "/r"\n{SERVERS}', environment)
+    (problem,) = caught.value.problems
+    assert "QUIESCE_LAST_CUT_SIGNALS" in problem

@@ -389,7 +389,7 @@ def test_what_the_trainer_cannot_keep_is_refused(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     makes: list[tuple[Callable[[Path], object], str]] = [
         (lambda folder: (folder / "best").symlink_to("step-1"), "copy what it stands for"),
-        (lambda folder: os.mkfifo(folder / "pipe"), "only regular files"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "is a pipe, a socket or a device; only regular files"),
         (lambda folder: (folder / "a\nb").write_text(""), "not printable"),
     ]
     for number, (make, fragment) in enumerate(makes):
