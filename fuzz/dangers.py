@@ -11,11 +11,12 @@ from typing import Final
 from quiesce.fsm.vocabulary import Role
 from quiesce.fuzz.danger import Danger
 from quiesce.fuzz.dangers_calls import DANGERS_OF_CALLS
+from quiesce.fuzz.dangers_races import DANGERS_OF_RACES
 from quiesce.fuzz.dangers_work import DANGERS_OF_WORK
 
 __all__ = ["DANGERS", "Danger", "dangers_of"]
 
-DANGERS: Final[tuple[Danger, ...]] = (*DANGERS_OF_WORK, *DANGERS_OF_CALLS)
+DANGERS: Final[tuple[Danger, ...]] = (*DANGERS_OF_WORK, *DANGERS_OF_CALLS, *DANGERS_OF_RACES)
 """In the order in which they are tried."""
 
 

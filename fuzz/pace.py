@@ -43,9 +43,11 @@ async def measured(place: Place) -> Durations:
         except Unreachable:
             break  # whatever is asked next will find that out, and say so
         slowest_s = max(slowest_s, place.clock.monotonic() - began_at)
-    settle_s = max(durations.settle_s, min(slowest_s * SETTLE_ANSWERS, SETTLE_S_MAX)) + place.line.spacing_s
+    arrive_s = min(slowest_s * SETTLE_ANSWERS, SETTLE_S_MAX)
+    settle_s = max(durations.settle_s, arrive_s) + place.line.spacing_s
     return replace(
         durations,
+        arrive_s=arrive_s + place.line.spacing_s,
         settle_s=settle_s,
         prompt_s=durations.prompt_s + settle_s,
         short_s=max(durations.short_s, settle_s),  # a deadline that passes on the way tells nothing
@@ -73,7 +75,7 @@ async def measured_by_work(place: Place) -> Durations:
             took_s = max(took_s, place.clock.monotonic() - began_at)
     finally:
         await finish_first(Recovery(place, bindings, Account(), surroundings).leave_open([], 0.0, gone=False))
-    short_s = min(max(took_s / SHARE, place.durations.settle_s), SHORT_S_MAX)
+    short_s = min(max(took_s / SHARE, place.durations.arrive_s), SHORT_S_MAX)
     return replace(place.durations, short_s=short_s, work_s=took_s * ROOM + LEAST_S)
 
 

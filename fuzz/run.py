@@ -112,12 +112,12 @@ class Run:
             outcome = await self._call(step)
         elif isinstance(step, WorkStep):
             self._pass_time()
-            outcome = await self._data.perform(step)
+            outcome = await self._data.perform(step, racing=bool(self._racing))
             self._pass_time()
         else:
             outcome = await self._wait(step.until)
         await self._collect()
-        quiet = self._watch.verdict is not None or bool(self._racing) or _is_refused_unheard(step)
+        quiet = self._watch.verdict is not None or bool(self._racing) or _is_passed_over(step)
         seen = "" if quiet else await self._observe()
         if seen and self._watch.seems_free and self._is_under_way(step):
             self._judge.lose()  # the line is slow: nobody knows when that call will arrive, and what it will meet
@@ -367,6 +367,11 @@ class Run:
         return self._watch.stands(seen)
 
 
-def _is_refused_unheard(step: Step) -> bool:
-    """Whether a step is a malformed or unauthorized call: those come in long rows, and change nothing."""
+def _is_passed_over(step: Step) -> bool:
+    """Whether nobody looks behind a step.
+
+    Malformed and unauthorized calls come in long rows and change nothing; work that is soon over would be over by then.
+    """
+    if isinstance(step, WorkStep):
+        return step.send is Send.AT_ONCE
     return isinstance(step, CallStep) and (bool(step.spoiled) or step.bearer is not Bearer.GOOD)

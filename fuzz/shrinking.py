@@ -12,7 +12,7 @@ from typing import Final
 
 from quiesce.fuzz.findings import Episode
 from quiesce.fuzz.fresh import is_of_the_past
-from quiesce.fuzz.steps import OWN_FIELDS, CallStep, Send, Step
+from quiesce.fuzz.steps import OWN_FIELDS, CallStep, Send, Step, WorkStep
 
 __all__ = ["Shrunk", "races", "shrink"]
 
@@ -107,7 +107,7 @@ async def shrink(attempt: Try, rule_id: str, first: Episode, *, runs_max: int = 
 
 def races(steps: Sequence[Step]) -> bool:
     """Whether calls are under way at once in a sequence, so that two runs of it may differ."""
-    return any(isinstance(step, CallStep) and step.send in _RACING for step in steps)
+    return any(isinstance(step, CallStep | WorkStep) and step.send in _RACING for step in steps)
 
 
 def _simpler(step: Step) -> Iterator[CallStep]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, field_validator
 
 from quiesce.participants.errors import ConfigurationError
 from quiesce.participants.validation import first_problems
@@ -186,11 +186,23 @@ class CallStep(_Symbolic):
 
 
 class WorkStep(_Symbolic):
-    """A call of the data plane in the name of an attempt."""
+    """A call of the data plane in the name of an attempt.
+
+    ``send`` is ``wait``, which gives it time to be refused, or ``at_once``: the next step is sent right behind it, so
+    that it meets work that is soon over.
+    """
 
     do: Literal["work"] = "work"
     kind: WorkKind = Field(strict=False)
     attempt: AttemptSymbol = "p"
+    send: Send = Field(default=Send.WAIT, strict=False)
+
+    @field_validator("send")
+    @classmethod
+    def _is_of_work(cls, send: Send) -> Send:
+        if send not in {Send.WAIT, Send.AT_ONCE}:
+            raise ValueError("of a call of the data plane it is wait or at_once")
+        return send
 
 
 class WaitStep(_Symbolic):
@@ -229,7 +241,8 @@ def render_step(step: Step) -> str:
     if isinstance(step, WaitStep):
         return f"wait {step.until.value}"
     if isinstance(step, WorkStep):
-        return f"work {step.kind.value} {step.attempt}"
+        at_once = "" if step.send is Send.WAIT else f" send={step.send.value}"
+        return f"work {step.kind.value} {step.attempt}{at_once}"
     own = OWN_FIELDS[step.operation]
     words = [step.operation.value, *(str(getattr(step, name)) for name in _POSITIONAL if name in own)]
     for name in (*own, *_EVERY_CALL):
@@ -251,7 +264,10 @@ def parse_step(line: str) -> Step:
         case "wait":
             return _made(WaitStep, line, {"until": " ".join(rest)})
         case "work":
-            return _made(WorkStep, line, dict(zip(("kind", "attempt"), rest, strict=False)), extra=len(rest) > 2)  # noqa: PLR2004 - kind and attempt
+            sends = [word.removeprefix("send=") for word in rest if word.startswith("send=")]
+            names = [word for word in rest if not word.startswith("send=")]
+            fields = dict([*zip(("kind", "attempt"), names, strict=False), *(("send", send) for send in sends)])
+            return _made(WorkStep, line, fields, extra=len(names) > 2 or len(sends) > 1)  # noqa: PLR2004 - kind and attempt
     if verb not in set(Operation):
         raise ConfigurationError(f"{line!r} is no step: it begins with none of {', '.join(Operation)}, work, wait")
     return _made(CallStep, line, {"operation": verb, **_fields(line, Operation(verb), rest)})

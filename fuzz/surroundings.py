@@ -41,8 +41,8 @@ class Work:
         task: ends with the reply, None where there was none.
         sure: it was admitted, and is being served until it is answered.
         cut_off: it was aborted or retired, so that its answer may be anything.
-        overtaken: a control call was sent after it and before its answer came, so that it may have been decided upon
-            either side of that call.
+        overtaken: a control call was sent after it and before its answer came, or right before it, so that it may have
+            been decided upon either side of that call.
         told: its answer was looked at.
         ended_at: when it was answered, on the loop's clock.
     """
@@ -86,8 +86,8 @@ class Surroundings:
         """Whether the traffic has such a call."""
         return work_call(self._traffic, self._subject.role, kind, AttemptId("x", 0)) is not None
 
-    async def begin(self, symbol: str, attempt: AttemptId, kind: WorkKind) -> Work | None:
-        """Send a call and give it time to be refused. None: the traffic has no such call."""
+    async def begin(self, symbol: str, attempt: AttemptId, kind: WorkKind, *, at_once: bool = False) -> Work | None:
+        """Send a call and give it time to be refused, unless ``at_once``. None: the traffic has no such call."""
         call = work_call(self._traffic, self._subject.role, kind, attempt)
         if call is None:
             return None
@@ -96,7 +96,10 @@ class Surroundings:
         work = Work(symbol, attempt, kind, asyncio.create_task(self._sent(request)))
         work.task.add_done_callback(lambda _: _note_end(work))
         self.works.append(work)
-        await given_time([work.task], self._durations.settle_s)
+        if at_once:
+            await asyncio.sleep(0)  # it takes its turn on the line before whatever is sent next
+        else:
+            await given_time([work.task], self._durations.settle_s)
         return work
 
     async def answered(self, works: Iterable[Work]) -> None:

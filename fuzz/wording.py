@@ -50,7 +50,8 @@ class Durations:
         far_s: a deadline that does not come.
         short_s: a deadline that comes before the participant's work in progress ends.
         answer_s: within which every call that does not wait is answered.
-        settle_s: what a request needs to arrive, with a margin.
+        arrive_s: what a request needs to arrive, as measured.
+        settle_s: the same, with a margin.
         prompt_s: within which something that happens at once has happened.
         work_s: how long work of the data plane lasts at most.
         grace_s: after which an incomplete prepare must have been given up; None: nobody waits for that.
@@ -59,6 +60,7 @@ class Durations:
     far_s: float = 30.0
     short_s: float = 0.1
     answer_s: float = ANSWER_S
+    arrive_s: float = 0.05
     settle_s: float = 0.05
     prompt_s: float = 1.0
     work_s: float = 5.0

@@ -9,7 +9,7 @@ from quiesce.fuzz.judge import Judge
 from quiesce.fuzz.patience import given_time
 from quiesce.fuzz.place import Place
 from quiesce.fuzz.seen import Seen
-from quiesce.fuzz.steps import WorkKind, WorkStep
+from quiesce.fuzz.steps import Send, WorkKind, WorkStep
 from quiesce.fuzz.surroundings import CLOSED_CODES, Surroundings, Work
 from quiesce.fuzz.watch import Watch
 from quiesce.fuzz.wording import Bindings
@@ -38,14 +38,21 @@ class WorkSteps:
         self._surroundings = surroundings
         self._watch = watch
 
-    async def perform(self, step: WorkStep) -> str:
-        """Begin the work of a step, wait for its answer where it has a short one, and say what came of it."""
-        work = await self._surroundings.begin(step.attempt, self._bindings.attempt(step.attempt), step.kind)
+    async def perform(self, step: WorkStep, *, racing: bool = False) -> str:
+        """Begin the work of a step, wait for its answer where it has a short one, and say what came of it.
+
+        ``racing``: control calls were sent of which nobody knows yet whether they came before it.
+        """
+        attempt, at_once = self._bindings.attempt(step.attempt), step.send is Send.AT_ONCE
+        work = await self._surroundings.begin(step.attempt, attempt, step.kind, at_once=at_once)
         if work is None:
             return NO_SUCH_WORK
+        work.overtaken = racing
+        if at_once:
+            return "sent"
         if step.kind in _ANSWERED and not self._runs_long(work):
             await self._surroundings.answered([work])
-        if not work.task.done():
+        if not work.task.done() and not racing:
             await self._look_at_unanswered(work)
         return "in flight" if work.seen is None else str(work.seen)
 

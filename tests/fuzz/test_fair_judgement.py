@@ -147,6 +147,18 @@ async def test_an_abort_that_acted_and_answered_oddly_is_accused_once() -> None:
     assert episode.finding is None, episode.finding
 
 
+@pytest.mark.parametrize("kind", ["probe q", "begin p", "begin p send=at_once"])
+@pytest.mark.parametrize("after", [(), ("resume a", "work probe r"), ("wait work",)])
+@virtual_time
+async def test_work_right_behind_a_call_that_races_it_accuses_nobody(kind: str, after: tuple[str, ...]) -> None:
+    """Whether it met an open server or a closed one, nobody can say: it may be refused or admitted."""
+    clock = VirtualClock()
+    steps = ("work seed p", "prepare a send=at_once", f"work {kind}", *after)
+    episode = await run(build_kit_server(Role.RESOURCES, clock=clock).app, clock, *steps)
+    assert episode.finding is None, [str(line) for line in episode.trace]
+    assert episode.lost_at is None, [str(line) for line in episode.trace]
+
+
 class Forgiving(Deadlines):
     """One that heeds no deadline of a pause."""
 

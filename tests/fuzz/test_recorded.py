@@ -7,7 +7,7 @@ from support.divergence import divergences
 
 from quiesce.fsm.tables.fence import FenceVariant
 from quiesce.fsm.vocabulary import Role
-from quiesce.fuzz.in_kit import examine_kit, kit_source
+from quiesce.fuzz.in_kit import KitSource, examine_kit, kit_source
 from quiesce.fuzz.kit import build_kit_server
 from quiesce.fuzz.report import ParticipantReport, text_of
 from quiesce.fuzz.rules import Profile
@@ -17,6 +17,8 @@ SINGLE, COORDINATOR = FenceVariant.GYM_A_SINGLE, FenceVariant.GYM_A_COORDINATOR
 SERVERS = [(Role.POLICY, SINGLE), (Role.AGENT, SINGLE), (Role.RESOURCES, SINGLE), (Role.POLICY, COORDINATOR)]
 EACH = pytest.mark.parametrize(("role", "variant"), SERVERS, ids=lambda value: value.value)
 CALLS = 1500
+BRIEF_S = 0.05
+"""How long a call of a tool server lasts that is over before a careful client has looked twice."""
 
 # A difference between the tables shows as the rule of its strict row, unless it stands here.
 SHOWN_AS: dict[tuple[Role, FenceVariant, str], set[str]] = {
@@ -49,6 +51,28 @@ BEYOND_THE_TABLES = {
     (Role.POLICY, COORDINATOR): set[str](),
 }
 """What is found besides: deviations that no table of the fence holds (docs/fence-differences.md)."""
+
+
+def brief_tools(variant: FenceVariant) -> KitSource:
+    """Tool servers whose work is soon over."""
+    return lambda clock: build_kit_server(Role.RESOURCES, variant, clock=clock, work_s=BRIEF_S).app
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_what_shows_only_while_work_is_in_flight_is_found_where_it_is_soon_over(profile: Profile) -> None:
+    """The control calls are sent right behind the work; all is found as where it lasts, and known where that is."""
+    report = examine_kit(brief_tools(SINGLE), profile=profile, calls_max=CALLS)
+    assert {violation.rule.id for violation in report.violations} == expected(Role.RESOURCES, SINGLE), text_of([report])
+    assert all(violation.reproducible for violation in report.violations)
+    assert {bool(violation.known) for violation in report.violations} == {profile is Profile.GYM_A}, text_of([report])
+
+
+def test_nothing_is_found_in_a_strict_server_whose_work_is_soon_over() -> None:
+    """The same sequences accuse nobody, and put the same rules to the test."""
+    report = examine_kit(brief_tools(FenceVariant.STRICT), calls_max=CALLS)
+    assert report.violations == (), text_of([report])
+    assert report.conforms
+    assert {"fence.resume-ends-prepare", "fence.resume-waits", "data.closed-for-nobody"} <= set(report.held)
 
 
 def outcome(role: Role, variant: FenceVariant, profile: Profile) -> ParticipantReport:

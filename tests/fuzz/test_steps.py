@@ -57,7 +57,9 @@ def call_steps(draw: st.DrawFn) -> CallStep:
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
     call_steps(),
-    st.builds(WorkStep, kind=st.sampled_from(WorkKind), attempt=ATTEMPTS),
+    st.builds(
+        WorkStep, kind=st.sampled_from(WorkKind), attempt=ATTEMPTS, send=st.sampled_from([Send.WAIT, Send.AT_ONCE])
+    ),
     st.builds(WaitStep, until=st.sampled_from(Until)),
 )
 
@@ -73,6 +75,8 @@ def test_text_and_step_say_the_same(step: Step) -> None:
     [
         "",
         "dance a",
+        "work begin p send=twice",
+        "work begin p send=at_once send=wait",
         "prepare a b",
         "prepare y",
         "prepare a deadline=soon",
