@@ -65,6 +65,7 @@ async def _settled(config: Config, give_up: Sequence[str]) -> Recovery:
 
 async def _settled_here(config: Config, give_up: Sequence[str]) -> Recovery:
     async with recovering(config, "settle") as controller:
-        if give_up:
-            await controller.settle(give_up=[named_among(controller.owed, name) for name in give_up])
-        return await account_of(controller)
+        excused = [named_among(controller.owed, name) for name in give_up]
+        if excused:
+            await controller.settle(give_up=excused)
+        return await account_of(controller, excused=excused)

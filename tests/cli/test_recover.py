@@ -61,10 +61,24 @@ def test_who_was_left_paused_is_reopened(quiesce: Command, servers: Deployment, 
     (told,) = last_object(found)["transactions"]
     assert (told["state"], told["settled"], told["published"], told["owed"]) == ("aborted", True, False, [])
     assert servers.phases() == {"idle"}
-    nothing = {"ok": True, "dry_run": False, "transactions": [], "unread": []}
+    nothing = {"ok": True, "dry_run": False, "transactions": [], "unread": [], "silent": {}}
     assert last_object(quiesce("recover", *config)) == nothing
     assert quiesce("recover", "--dry-run", *config).exit_code == 0
     assert "nothing was left" in quiesce("settle", *config[:2]).stdout
+
+
+@pytest.mark.parametrize("command", ["recover", "settle"])
+def test_who_stays_silent_is_not_taken_for_open(
+    quiesce: Command, servers: Deployment, tmp_path: Path, command: str
+) -> None:
+    """No journal says that it is held, and it does not say that it is not: exit code 3, by name, with what to do."""
+    path = servers.write_config(tmp_path, extra="control_timeout_s = 1.0")
+    path.write_text(path.read_text().replace(servers.urls[Role.RESOURCES], f"http://127.0.0.1:{closed_port()}"))
+    found = quiesce(command, "--config", str(path), "--json")
+    assert found.exit_code == 3, found.stdout
+    assert list(last_object(found)["silent"]) == ["main/tools"]
+    assert "whether a checkpoint holds main/tools is not known" in last_object(found)["error"]
+    assert "everybody accepts work" not in quiesce(command, "--config", str(path)).stdout
 
 
 @pytest.mark.parametrize("command", ["recover", "settle"])
@@ -131,7 +145,9 @@ def test_who_cannot_be_reached_is_in_doubt_until_it_is_given_up(
     assert {word in "".join(shown) for word in ("settle", "main/tools")} == {True}
     (told,) = last_object(given_up)["transactions"]
     assert told["excused"] == {"main/tools": "it was given up by the operator"}
-    assert last_object(quiesce("recover", *config))["transactions"] == []
+    after = quiesce("recover", *config)
+    assert (last_object(after)["transactions"], list(last_object(after)["silent"])) == ([], ["main/tools"])
+    assert after.exit_code == 3
     nobody = quiesce("settle", "--give-up", "tools", *config)
     assert (nobody.exit_code, "Nobody is owed a resume" in nobody.stderr) == (2, True)
 
