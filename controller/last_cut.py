@@ -33,6 +33,7 @@ from quiesce.controller.clock import Clock
 from quiesce.controller.config import Config
 from quiesce.controller.phases import PhasedRestore
 from quiesce.controller.results import CutResult
+from quiesce.fsm.messages import Publication
 from quiesce.participants.errors import ConfigurationError
 from quiesce.transport.logs import log_named
 
@@ -180,12 +181,25 @@ class LastCut:
                 await running.abort()
 
     async def _take(self, why: str, until_s: float) -> None:
-        label = self._controller.config.last_cut_label
-        async with asyncio.timeout(max(0.0, until_s - self._clock.monotonic())):
-            async with self._controller.cut(label, metadata={"taken_on": why}) as cut:
-                await filled(cut, self._body)
-        self.result = cut.result
+        config = self._controller.config
+        cut = self._controller.cut(config.last_cut_label, metadata={"taken_on": why})
+        try:
+            async with asyncio.timeout(max(0.0, until_s - self._clock.monotonic())):
+                async with cut:
+                    await filled(cut, self._body)
+            self.result = cut.result
+        except TimeoutError:
+            if not await self._is_published(cut):
+                raise TimeoutError(f"it was not published within {time_for_a_cut_s(config):g} s") from None
         _log.warning("last_cut_taken", wire_id=cut.wire_id)
+
+    async def _is_published(self, cut: Cut) -> bool:
+        """Whether a cut whose time was up stands all the same: from the decision on it is finished."""
+        try:
+            wire_id = cut.wire_id
+        except ConfigurationError:  # it was not even opened
+            return False
+        return await asyncio.to_thread(self._controller.store.published, wire_id) is Publication.PUBLISHED
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 from support.fleet import FENCES, Fleet, keep
-from support.virtual_loop import run_virtual, virtual_time
+from support.virtual_loop import VirtualLoop, run_virtual, virtual_time
 
 from quiesce.controller import Controller, Cut, PhasedRestore
 from quiesce.controller.catalog import SnapshotState
@@ -180,6 +183,38 @@ async def test_a_cut_that_cannot_end_in_time_is_aborted(
     assert last_state(tmp_path) == S.ABORTED
     assert await fleet.everybody_accepts()
     stuck.cancel()
+
+
+@pytest.mark.parametrize("late_in", [S.PUBLISHED, S.DRAINING], ids=["once it is published", "before"])
+@virtual_time
+async def test_a_last_cut_whose_time_is_up_is_told_by_what_became_of_it(
+    tmp_path: Path, late_in: TransactionState
+) -> None:
+    """One that is published is taken, however late; of one that is not it is said why."""
+    fleet = Fleet()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    def stand_still() -> None:
+        loop._virtual_selector.now_s += GRACE_S
+
+    async def program() -> None:
+        async with listening(fleet, tmp_path, once_in(late_in, stand_still)):
+            send([TERM])
+            await asyncio.Event().wait()
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as events:
+        assert await run(program()) == f"exit {128 + TERM}"
+    told = {event["event"]: event for event in events}
+    published = fleet.controller(tmp_path).store.list()
+    if late_in is S.PUBLISHED:
+        assert (told["last_cut_taken"]["wire_id"], "last_cut_failed" in told) == (published[0].wire_id, False)
+    else:
+        assert told["last_cut_failed"]["error"] == "it was not published within 30 s"
+        assert "last_cut_taken" not in told
+        assert published == ()
+    assert await fleet.everybody_accepts()
 
 
 @every_fence
