@@ -106,15 +106,17 @@ class Judge:
         def fits(due: Due) -> bool:
             return matches(due, seen, role=self._subject.role, recorded=recorded, late=late)
 
-        believed = bool(self.strict)
+        before = self.strict.worlds
         possible = self.strict.replied(number, fits)
         explained = self._recorded_keeps(lambda belief: belief.replied(number, fits))
         self._exercise(possible)
         fitting = tuple(due for due in possible if fits(due))
         self._answered += fitting
-        if believed and not self.strict:
+        if before and not self.strict:
             expected = expectations(possible, role=self._subject.role)
             row = _most_telling(possible)
+            if explained:
+                row = self._first_known((row, *self._ended(before)))
             self._break_fence(row, expected, str(seen), explained=explained)
         return bool(fitting) and not any(is_replay(due) for due in fitting)
 
@@ -242,9 +244,18 @@ class Judge:
         moving = [due.row for due in self._answered if moves(due.row)]
         answered = [due.row for due in self._answered if moved]
         taken = [world.last for world in before if world.last is not None]
-        ended = [row for row in taken if row.event not in ARRIVALS and row != self._surely_taken]
-        ended.sort(key=lambda row: row.event not in _IN_VAIN)
-        return next(iter((*reversed(moving), *ended, *reversed(answered), *reversed(taken))), None)
+        return next(iter((*reversed(moving), *self._ended(before), *reversed(answered), *reversed(taken))), None)
+
+    def _ended(self, worlds: Iterable[World]) -> list[FenceRow]:
+        """By which rows an operation may have ended by itself since the participant was looked at last."""
+        rows = [world.last for world in worlds if world.last is not None]
+        ended = [row for row in rows if row.event not in ARRIVALS and row != self._surely_taken]
+        return sorted(ended, key=lambda row: row.event not in _IN_VAIN)
+
+    def _first_known(self, rows: Sequence[FenceRow | None]) -> FenceRow | None:
+        """Where real servers do the same: the first row of which they are known to; else the first."""
+        known = (row for row in rows if row is not None and self._profile in rule_of_row(self._subject.role, row).known)
+        return next(known, rows[0])
 
     def _break_fence(self, row: FenceRow | None, expected: str, got: str, *, explained: bool) -> None:
         rule = RULE_BY_ID["fence.wrong-phase"] if row is None else rule_of_row(self._subject.role, row)

@@ -33,6 +33,7 @@ from quiesce.transport.inprocess import AsgiTransport
 from quiesce.transport.token import StaticTokenProvider
 
 DURATIONS = Durations(short_s=2.0, work_s=20.0, grace_s=40.0)
+FORGOTTEN = "prepare a deadline=short send=leave"
 OPTIONS = Options(nonce="fair", traffic=kit_traffic, durations=DURATIONS, rate=None, allow_restore=True)
 
 
@@ -230,22 +231,27 @@ async def test_a_replay_that_meets_another_situation_clears_nobody(work_s: float
     await transport.aclose()
 
 
+@pytest.mark.parametrize(
+    ("slow_route", "lines"),
+    [("/retire", ("resume b", FORGOTTEN, "retire b p")), ("/commit", (FORGOTTEN, "commit c deadline=past"))],
+)
 @virtual_time
-async def test_what_ends_by_itself_is_not_laid_to_a_refused_call_that_was_under_way_then() -> None:
-    """A recorded agent forgets an incomplete prepare at its deadline; a used-up id that is refused did not do that."""
+async def test_what_ends_by_itself_is_not_laid_to_a_refused_call_that_was_under_way_then(
+    slow_route: str, lines: tuple[str, ...]
+) -> None:
+    """A recorded agent forgets an incomplete prepare at its deadline; the id of a refused call did not do that."""
     clock = VirtualClock()
     kit = build_kit_server(Role.AGENT, FenceVariant.GYM_A_SINGLE, clock=clock).app
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        if str(scope.get("path", "")).endswith("/retire"):
+        if str(scope.get("path", "")).endswith(slow_route):
             await clock.sleep(DURATIONS.short_s + DURATIONS.prompt_s / 2)
         await kit(scope, receive, send)
 
     transport = AsgiTransport({KIT_ORIGIN: slow}, FuzzedTokens(StaticTokenProvider(KIT_TOKEN)))
     _, place = await arrive(KIT_ORIGIN, Line(transport, clock), replace(OPTIONS, profile=Profile.GYM_A))
     assert place is not None
-    lines = ("work begin p", "resume b", "prepare a deadline=short send=leave", "retire b p")
-    episode = await Run(place, tuple(map(parse_step, lines))).execute()
+    episode = await Run(place, tuple(map(parse_step, ("work begin p", *lines)))).execute()
     await transport.aclose()
     assert episode.finding is not None, [str(line) for line in episode.trace]
     assert episode.finding.rule.id == "fence.incomplete-prepare", str(episode.finding)
