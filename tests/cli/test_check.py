@@ -348,7 +348,7 @@ def test_on_a_terminal_lines_are_broken_between_words(monkeypatch: pytest.Monkey
     """What follows stands under the name of the property; elsewhere a line stays a line, for grep."""
     monkeypatch.setenv("COLUMNS", "60")
     told: list[str] = []
-    monkeypatch.setattr(typer, "echo", told.append)
+    monkeypatch.setattr(typer, "echo", lambda text, **_options: told.append(text))
     line = f"{'holds':9}  {'always':11}  settled_is_open (1 of 1 search): {'many words ' * 9}"
     output.say(line, indent=24)
     monkeypatch.setattr(sys, "stdout", Terminal())
