@@ -90,34 +90,26 @@ def test_work_that_does_not_end_in_the_time_it_has_is_cancelled(capsys: pytest.C
     assert "SIGTERM: going on for 0.01 s at most" in capsys.readouterr().err
 
 
+async def leave_at_once() -> None:
+    """Work that is interrupted, and once more while it ends."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0)
+
+
 def test_the_second_interrupt_leaves_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Who does not want to wait may leave, and is told with exit 3 that somebody may still be closed."""
-
-    async def work() -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.Event().wait()
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(0)
-
     with pytest.raises(typer.Exit) as raised:
-        run(work, as_json=False)
+        run(leave_at_once, as_json=False)
     assert exit_code(raised) == 3
     assert "somebody may still be closed" in capsys.readouterr().err
 
 
 def test_what_is_left_at_once_is_read_off_the_journals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where nobody is held by them the exit code is 1; where they cannot be read it is 3, and nothing is claimed."""
-
-    async def work() -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.Event().wait()
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(0)
-
     unreadable = tmp_path / "unreadable"
     (unreadable / ".quiesce").mkdir(parents=True)
     (unreadable / ".quiesce" / "journal").write_text("")
@@ -126,7 +118,7 @@ def test_what_is_left_at_once_is_read_off_the_journals(tmp_path: Path, capsys: p
         (unreadable, 3, "who is closed is not known"),
     ):
         with pytest.raises(typer.Exit) as raised:
-            run(work, as_json=False, when_left=partial(left_at_once, root))
+            run(leave_at_once, as_json=False, when_left=partial(left_at_once, root))
         assert exit_code(raised) == code
         assert sentence in capsys.readouterr().err
 
